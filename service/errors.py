@@ -6,7 +6,8 @@
     ├── NotFound
     │   ├── UnknownAccelerator        no record of that slug or alias; says what is near by prefix
     │   ├── UnknownLanguageModel
-    │   └── UnknownRevision
+    │   ├── UnknownRevision
+    │   └── RecordRetired             the record was taken out of use; its history can still be read
     ├── AmbiguousName                 the name means two things; says which
     ├── Invalid                       a value cannot be used; names the field
     │   ├── UnknownChoice             not one of a closed set; says what is known
@@ -73,6 +74,14 @@ class UnknownRevision(NotFound):
 
     def __init__(self, slug: str, revision: int, latest: int) -> None:
         super().__init__(f"{slug} has no revision {revision}; its revisions are 1 to {latest}")
+
+
+class RecordRetired(NotFound):
+    code = "record_retired"
+    title = "The record has been retired"
+
+    def __init__(self, noun: str, slug: str) -> None:
+        super().__init__(f"the {noun} {slug!r} has been retired; its history can still be read, and a PUT brings it back")
 
 
 class AmbiguousName(ServiceError):

@@ -44,9 +44,9 @@ class ScaleUp:
     peer_bandwidth_bytes_per_s_one_way: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Accelerator:
-    """One GPU of a system, and the system it comes in.
+    """One GPU of a system, and the system it comes in; compared by identity, as models are.
 
     "GPU" is the unit that a buyer counts; ``devices_per_gpu`` is how many devices software sees in it.
     ``usable_memory_bytes`` is what a driver reports (measured, or derived and said so in its sources).

@@ -45,6 +45,7 @@ class WeightTensor:
     A matrix has the shape (output features, input features). ``quantisable`` marks the matrices that
     quantisation schemes cover; norms, biases, embeddings, heads and routers keep 16 bits.
     ``shard_limit`` is the largest number of ranks that still divide it, such as the count of KV heads.
+    ``continues_matrix`` marks further rows of a fused matrix, listed apart because they shard otherwise.
     """
 
     module: str
@@ -55,6 +56,7 @@ class WeightTensor:
     sharding: Sharding = Sharding.TENSOR
     quantisable: bool = False
     shard_limit: int | None = None
+    continues_matrix: bool = False
 
     @property
     def element_count(self) -> int:
@@ -84,7 +86,8 @@ class LayerGroup:
     ``index_key_width`` more under sparse attention. MLA is one KV head whose key is the latent with its
     rotary part and whose value is empty. ``attention_width_decode`` and ``…_prefill`` are the
     multiply-adds per pair of tokens: query heads times score and value width (MLA decodes in the latent,
-    so its width differs between the phases).
+    so its width differs between the phases). The recurrent state divides by its own heads, except
+    ``conv_group_state_elements`` of the convolution, which stop dividing at ``state_group_count``.
     """
 
     kind: LayerKind
@@ -101,6 +104,8 @@ class LayerGroup:
     conv_state_elements: int = 0
     recurrent_state_elements: int = 0
     state_head_count: int = 0
+    conv_group_state_elements: int = 0
+    state_group_count: int = 0
 
     @property
     def layer_count(self) -> int:
@@ -129,9 +134,12 @@ class StoredTensor:
     scheme: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LanguageModel:
-    """One checkpoint. ``checkpoint`` holds the same tensors as ``tensors``, split where schemes differ."""
+    """One checkpoint, compared by identity, so that what is derived from it can be remembered cheaply.
+
+    ``checkpoint`` holds the same tensors as ``tensors``, split where schemes differ.
+    """
 
     slug: str
     name: str

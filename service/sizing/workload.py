@@ -1,7 +1,10 @@
-"""What is asked of the machine: lengths, requests in flight, targets."""
+"""What is asked of the machine: lengths and targets."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import exp, log
+
+NORMAL_QUANTILE_95 = 1.6449
 
 
 class Statistic(StrEnum):
@@ -12,13 +15,23 @@ class Statistic(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """Mean lengths. ``concurrency`` is in flight in one replica over all its dp ranks."""
+class Length:
+    """A length in tokens: its mean, and its 95th percentile where that is known."""
 
-    isl_tokens: int
-    osl_tokens: int
-    concurrency: int
-    cached_prefix_tokens: int = 0
+    mean_tokens: int
+    p95_tokens: int | None = None
+
+    @classmethod
+    def of_percentiles(cls, *, p50_tokens: int, p95_tokens: int) -> "Length":
+        """The mean of a log-normal length with that median and 95th percentile.
+
+        ``mean = p50 * exp(sigma^2 / 2)`` with ``sigma = ln(p95 / p50) / 1.6449``.
+
+        >>> Length.of_percentiles(p50_tokens=1000, p95_tokens=1000).mean_tokens
+        1000
+        """
+        sigma = log(p95_tokens / p50_tokens) / NORMAL_QUANTILE_95
+        return cls(round(p50_tokens * exp(sigma * sigma / 2)), p95_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +40,8 @@ class Target:
 
     ttft_s: float | None = None
     tpot_s: float | None = None
-    statistic: Statistic = Statistic.P50
+    statistic: Statistic | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self.ttft_s is not None or self.tpot_s is not None

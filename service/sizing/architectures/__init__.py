@@ -1,0 +1,98 @@
+"""From a Hugging Face config.json to a language model: one small declaration per family.
+
+To add a family, write a function from ``ConfigReader`` to ``Architecture`` out of the building blocks and
+enter it below under its ``model_type``. Whatever is not entered is refused by name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from service.errors import ArchitectureNotSupported
+from service.sizing.architectures import deepseek, dense, experts, gemma, nemotron_h
+from service.sizing.architectures.config_reader import ConfigReader
+from service.sizing.architectures.config_text import parse_config
+from service.sizing.architectures.decoder import Architecture
+from service.sizing.architectures.quantisation import read_element_precision, read_quantisation, stored_tensors
+from service.sizing.language_model import LanguageModel, StoredTensor
+
+FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Architecture]]] = {
+    "llama": dense.llama,
+    "mistral": dense.mistral,
+    "qwen2": dense.qwen2,
+    "qwen3": dense.qwen3,
+    "phi3": dense.phi3,
+    "gemma2": gemma.gemma2,
+    "gemma3": gemma.gemma3,
+    "gemma3_text": gemma.gemma3_text,
+    "mixtral": experts.mixtral,
+    "qwen2_moe": experts.qwen2_moe,
+    "qwen3_moe": experts.qwen3_moe,
+    "gpt_oss": experts.gpt_oss,
+    "deepseek_v2": deepseek.deepseek_v2,
+    "deepseek_v3": deepseek.deepseek_v3,
+    "kimi_k2": deepseek.deepseek_v3,
+    "nemotron_h": nemotron_h.nemotron_h,
+    "olmo2": dense.olmo2,
+    "olmo3": dense.olmo3,
+    "seed_oss": dense.seed_oss,
+    "granite": dense.llama,
+    "cohere": dense.cohere,
+    "cohere2": dense.cohere2,
+    "glm4_moe": experts.glm4_moe,
+    "ernie4_5_moe": experts.ernie4_5_moe,
+    "minimax_m2": experts.minimax_m2,
+}
+
+SUPPORTED_ARCHITECTURES: Final[tuple[str, ...]] = tuple(sorted(FAMILIES))
+
+__all__ = ["SUPPORTED_ARCHITECTURES", "language_model_from_config", "parse_config"]
+
+
+def language_model_from_config(config: Mapping[str, Any], *, slug: str, name: str) -> LanguageModel:
+    """The language model that a config.json describes, exactly or not at all.
+
+    Raises ``ArchitectureNotSupported`` for a ``model_type`` that is not modelled and ``ConfigInvalid`` for
+    a field that is missing, of the wrong type, out of bounds or in contradiction with another. Nothing in
+    the config is ever executed: ``auto_map`` and its like are not read.
+    """
+    reader = ConfigReader(config)
+    family = reader.text("model_type")
+    if family not in FAMILIES:
+        raise ArchitectureNotSupported(family, SUPPORTED_ARCHITECTURES)
+    architecture = FAMILIES[family](reader)
+    text = reader.optional_section("text_config") or reader
+    element_precision = read_element_precision(text if text.has("torch_dtype", "dtype") else reader)
+    quantisation = read_quantisation(reader) or read_quantisation(text)
+    checkpoint = stored_tensors(architecture.tensors, quantisation, element_precision.value)
+    return LanguageModel(
+        slug=slug,
+        name=name,
+        family=family,
+        layer_count=architecture.layer_count,
+        hidden_size=architecture.hidden_size,
+        vocabulary_size=architecture.vocabulary_size,
+        max_context_tokens=architecture.max_context_tokens,
+        attention_head_count=architecture.attention_head_count,
+        kv_head_count=architecture.kv_head_count,
+        expert_count=architecture.expert_count,
+        experts_per_token=architecture.experts_per_token,
+        tied_embedding=architecture.tied_embedding,
+        tensors=architecture.tensors,
+        layer_groups=architecture.layer_groups,
+        checkpoint=checkpoint,
+        checkpoint_scheme=_main_scheme(checkpoint) if quantisation else element_precision.value,
+        checkpoint_kv_cache=quantisation.kv_cache if quantisation else None,
+        element_precision=element_precision,
+        conv_state_precision=element_precision,
+        recurrent_state_precision=architecture.recurrent_state_precision or element_precision,
+        router_bias_count=architecture.router_bias_count,
+        mtp=architecture.mtp,
+    )
+
+
+def _main_scheme(checkpoint: tuple[StoredTensor, ...]) -> str:
+    """The scheme of most of the elements: what a checkpoint of mixed precision is known by."""
+    elements: dict[str, int] = {}
+    for stored in checkpoint:
+        elements[stored.scheme] = elements.get(stored.scheme, 0) + stored.tensor.element_count
+    return max(elements, key=lambda scheme: elements[scheme])

@@ -1,0 +1,301 @@
+"""``POST /sizing``: the question, and the way from it to the answer."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Response
+from pydantic import Discriminator, Field, Tag
+from pydantic_core import to_json
+
+from service.api.dependencies import SnapshotDep
+from service.api.problems import (
+    MalformedBody,
+    MediaTypeNotSupported,
+    RequestInvalid,
+    named_in_body,
+    problem_responses,
+    within_body,
+)
+from service.api.sizing_answer import SizingAnswer
+from service.api.sizing_document import sizing_document
+from service.api.sizing_examples import EXAMPLES
+from service.api.strict_json import Choice, RequestModel, StrictJsonRoute
+from service.catalogue.snapshot import Snapshot
+from service.errors import (
+    ArchitectureNotSupported,
+    ConfigInvalid,
+    FieldNotActedOn,
+    Invalid,
+    ParallelismNotLegal,
+    RateNotPublished,
+    RecordRetired,
+    UnknownChoice,
+)
+from service.sizing.architectures import language_model_from_config
+from service.sizing.energy import PowerScope
+from service.sizing.language_model import LanguageModel
+from service.sizing.parallelism import Parallelism
+from service.sizing.plan import size
+from service.sizing.precision import Density, Precision
+from service.sizing.question import (
+    EconomicsAsked,
+    EngineAsked,
+    PowerAsked,
+    PrecisionAsked,
+    SizingInputs,
+    SpeculationAsked,
+    WorkloadAsked,
+)
+from service.sizing.workload import Length, Statistic, Target
+
+router = APIRouter(route_class=StrictJsonRoute, tags=["sizing"])
+
+Positive = Annotated[float, Field(gt=0, le=1e15)]
+Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _form(value: Any) -> str:
+    """Which of several forms was sent, so that an error speaks of that form alone; problems leave the tag out."""
+    if isinstance(value, dict | RequestModel):
+        return "(object)"
+    return "(word)" if isinstance(value, str) else "(number)"
+
+
+def _word_or_object(value: Any) -> str:
+    return "(object)" if _form(value) == "(object)" else "(word)"
+
+
+def _number_or_object(value: Any) -> str:
+    return "(object)" if _form(value) == "(object)" else "(number)"
+
+
+def _word_or_number(value: Any) -> str:
+    return "(word)" if _form(value) == "(word)" else "(number)"
+
+
+AsWord, AsNumber, AsObject = Tag("(word)"), Tag("(number)"), Tag("(object)")
+
+
+class GivenConfig(RequestModel):
+    config: dict[str, Any] = Field(description="a Hugging Face config.json; nothing in it is executed")
+
+
+class PrecisionRequest(RequestModel):
+    weights: Name | None = Field(None, description="numeric format or scheme of a checkpoint; left out, its own")
+    kv_cache: Choice[Precision] | None = Field(None, description="left out, the checkpoint's or the engine's default")
+    compute: Choice[Precision] | None = Field(
+        None, description="left out, the native rate of the weights' format if published, else 16 bits"
+    )
+
+
+class ParallelismRequest(RequestModel):
+    """Of one replica: tp x pp x dp devices, ep among them."""
+
+    tp: int = Field(1, ge=1, le=1024)
+    pp: int = Field(1, ge=1, le=1024)
+    ep: int = Field(1, ge=1, le=1024)
+    dp: int = Field(1, ge=1, le=1024)
+
+
+class LengthPercentiles(RequestModel):
+    p50: Tokens
+    p95: Tokens
+
+
+LengthRequest = Annotated[
+    Annotated[Tokens, AsNumber] | Annotated[LengthPercentiles, AsObject],
+    Discriminator(_number_or_object),
+    Field(description="a mean, or the 50th and 95th percentile of a log-normal length"),
+]
+
+
+class WorkloadRequest(RequestModel):
+    isl_tokens: LengthRequest | None = None
+    osl_tokens: LengthRequest | None = None
+    profile: Literal["1k-1k", "1k-8k", "8k-1k"] | None = Field(
+        None, description="input and output of the InferenceX profiles, in place of both lengths"
+    )
+    concurrency: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        None, description="requests in flight in one replica, over all of its dp ranks"
+    )
+    request_rate_per_s: Positive | None = Field(None, description="in place of concurrency")
+    cached_prefix_tokens: Annotated[int, Field(ge=0, le=100_000_000)] = 0
+
+
+class TargetRequest(RequestModel):
+    ttft_s: Positive | None = None
+    tpot_s: Positive | None = None
+    statistic: Choice[Statistic] | None = Field(None, description="left out, p50")
+
+
+class EngineRequest(RequestModel):
+    """A flag left out takes the engine version's own default on the device."""
+
+    name: Name | None = None
+    version: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^v?\d")] | None = None
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_model_len_tokens: Tokens | None = None
+    max_num_batched_tokens: Tokens | None = None
+    max_num_seqs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    prefix_caching: bool | None = None
+    cuda_graphs: bool | None = None
+
+
+class SpeculationRequest(RequestModel):
+    """A step verifies ``draft_tokens + 1`` positions and yields ``acceptance_length_tokens`` of them on average."""
+
+    method: Literal["mtp", "eagle", "ngram"]
+    draft_tokens: int = Field(ge=1, le=64)
+    acceptance_length_tokens: float = Field(ge=1, le=65)
+
+
+class PowerRequest(RequestModel):
+    limit_w_per_gpu: Positive | None = None
+    pue: Annotated[float, Field(ge=1, le=5)] | None = None
+    scope: Choice[PowerScope] = PowerScope.ACCELERATOR
+
+
+class EconomicsRequest(RequestModel):
+    """Prices are the caller's; there is no default."""
+
+    usd_per_gpu_h: Positive | None = None
+    usd_per_kwh: Positive | None = None
+    on: Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$")] | None = None
+
+
+class SizingRequest(RequestModel):
+    """Only ``model`` and ``accelerator`` are required; every default taken is listed in the answer."""
+
+    model: Annotated[
+        Annotated[Name, AsWord] | Annotated[GivenConfig, AsObject],
+        Discriminator(_word_or_object),
+        Field(description="a slug, an alias, or a config.json under `config`"),
+    ]
+    accelerator: Name = Field(description="a slug or an alias")
+    precision: PrecisionRequest = PrecisionRequest()
+    density: Choice[Density] = Density.DENSE
+    parallelism: Annotated[
+        Annotated[Literal["auto"], AsWord] | Annotated[ParallelismRequest, AsObject],
+        Discriminator(_word_or_object),
+        Field(description='left out or "auto": the smallest legal layout that fits, then the fastest'),
+    ] = "auto"
+    replica_count: Annotated[
+        Annotated[Literal["fill"], AsWord] | Annotated[int, Field(ge=1, le=1_000_000), AsNumber],
+        Discriminator(_word_or_number),
+        Field(description='"fill": as many as the system holds'),
+    ] = 1
+    workload: WorkloadRequest = WorkloadRequest()
+    target: TargetRequest = TargetRequest()
+    engine: EngineRequest = EngineRequest()
+    speculation: SpeculationRequest | None = None
+    power: PowerRequest = PowerRequest()
+    economics: EconomicsRequest | None = None
+
+
+@router.post(
+    "/sizing",
+    name="create_sizing",
+    summary="Does it fit, how fast is it, at what power and cost?",
+    response_model=SizingAnswer,
+    responses=problem_responses(
+        ArchitectureNotSupported,
+        ConfigInvalid,
+        FieldNotActedOn,
+        Invalid,
+        MalformedBody,
+        MediaTypeNotSupported,
+        ParallelismNotLegal,
+        RateNotPublished,
+        RecordRetired,
+        RequestInvalid,
+        UnknownChoice,
+    ),
+)
+async def create_sizing(
+    request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)], snapshot: SnapshotDep
+) -> Response:
+    """Nothing is stored: the same question to the same catalogue gives the same bytes.
+
+    "Does not fit" is an answer, with the shortfall. Every block is present; what cannot be said is null, with a
+    warning. Estimates carry an interval and what it rests on.
+    """
+    answer = sizing_answer(request, snapshot)
+    return Response(to_json(answer), media_type="application/json")
+
+
+def sizing_answer(request: SizingRequest, snapshot: Snapshot) -> dict[str, Any]:
+    """The answer as a document, also for the command line."""
+    with named_in_body("accelerator"):
+        accelerator = snapshot.accelerator(request.accelerator)
+    if isinstance(request.model, str):
+        with named_in_body("model"):
+            stored = snapshot.language_model(request.model)
+        model = stored.model
+    else:
+        stored, model = None, _given_model(request.model)
+    result = size(sizing_inputs(request, model=model, accelerator=accelerator.accelerator))
+    return sizing_document(result, accelerator=accelerator, stored_model=stored, catalogue_revision=snapshot.revision)
+
+
+def _given_model(given: GivenConfig) -> LanguageModel:
+    with within_body("model"):
+        return language_model_from_config(given.config, slug="given-config", name="the given config")
+
+
+PROFILES = {"1k-1k": (1024, 1024), "1k-8k": (1024, 8192), "8k-1k": (8192, 1024)}
+
+
+def sizing_inputs(request: SizingRequest, *, model: LanguageModel, accelerator: Any) -> SizingInputs:
+    """The request in the calculation's own terms."""
+    layout = request.parallelism
+    return SizingInputs(
+        model=model,
+        accelerator=accelerator,
+        precision=PrecisionAsked(request.precision.weights, request.precision.kv_cache, request.precision.compute),
+        density=request.density,
+        parallelism=None if layout == "auto" else Parallelism(layout.tp, layout.pp, layout.ep, layout.dp),
+        replica_count=None if request.replica_count == "fill" else request.replica_count,
+        workload=_workload(request.workload),
+        target=Target(request.target.ttft_s, request.target.tpot_s, request.target.statistic),
+        engine=_engine(request.engine),
+        speculation=SpeculationAsked(**dict(request.speculation)) if request.speculation else None,
+        power=PowerAsked(request.power.limit_w_per_gpu, request.power.pue, request.power.scope),
+        economics=EconomicsAsked(**dict(request.economics)) if request.economics else None,
+    )
+
+
+def _workload(asked: WorkloadRequest) -> WorkloadAsked:
+    if asked.concurrency is not None and asked.request_rate_per_s is not None:
+        raise Invalid(
+            "concurrency and request_rate_per_s are two ways to say the load; give one",
+            field=("workload", "request_rate_per_s"),
+        )
+    isl, osl = _length(asked.isl_tokens, "isl_tokens"), _length(asked.osl_tokens, "osl_tokens")
+    if asked.profile is not None:
+        if isl or osl:
+            raise Invalid(
+                "a profile is both lengths; leave isl_tokens and osl_tokens out", field=("workload", "profile")
+            )
+        isl, osl = (Length(tokens) for tokens in PROFILES[asked.profile])
+    return WorkloadAsked(isl, osl, asked.concurrency, asked.request_rate_per_s, asked.cached_prefix_tokens)
+
+
+def _length(asked: int | LengthPercentiles | None, name: str) -> Length | None:
+    if asked is None or isinstance(asked, int):
+        return None if asked is None else Length(asked)
+    if asked.p95 < asked.p50:
+        raise Invalid("the 95th percentile lies below the 50th", field=("workload", name, "p95"))
+    return Length.of_percentiles(p50_tokens=asked.p50, p95_tokens=asked.p95)
+
+
+def _engine(asked: EngineRequest) -> EngineAsked:
+    return EngineAsked(
+        name=asked.name,
+        version=asked.version,
+        memory_fraction=asked.memory_fraction,
+        max_model_len_tokens=asked.max_model_len_tokens,
+        max_num_batched_tokens=asked.max_num_batched_tokens,
+        max_num_seqs=asked.max_num_seqs,
+        prefix_caching=asked.prefix_caching,
+        cuda_graphs=asked.cuda_graphs,
+    )

@@ -1,0 +1,326 @@
+"""The answer of ``POST /sizing`` as a document, built by hand: validating it again would cost more than the physics.
+
+Its schema is ``sizing_answer.py``; the tests hold the two together.
+"""
+
+from math import isinf
+from typing import Any
+
+from service.catalogue.snapshot import SnapshotAccelerator, SnapshotLanguageModel
+from service.sizing.crossover import Crossover
+from service.sizing.estimate import Estimate
+from service.sizing.memory import MemoryFit
+from service.sizing.plan import SizingResult
+from service.sizing.remarks import WarningCode
+from service.sizing.resolution import Resolved, main_choice
+from service.sizing.roofline import Bound
+from service.sizing.speed import Speed
+from service.sizing.step import Step
+
+METHOD_SOURCE = {
+    "title": "Step-time model and its parameters: fitted to 2,448 published runs (InferenceX, TensorRT-LLM performance "
+    "overview, AccelMark, llama.cpp and others)",
+    "url": "https://github.com/ai-dynamo/aiconfigurator",
+}
+
+
+def sizing_document(
+    result: SizingResult,
+    *,
+    accelerator: SnapshotAccelerator,
+    stored_model: SnapshotLanguageModel | None,
+    catalogue_revision: int,
+) -> dict[str, Any]:
+    reached, resolved = result.speed, result.resolved
+    return {
+        "inputs": _inputs(result, accelerator, stored_model, catalogue_revision),
+        "memory_fit": _memory_fit(result),
+        "crossover": _crossover(result.crossover),
+        "prefill": _prefill(reached, result.crossover) if reached and result.crossover else None,
+        "decode": _decode(reached) if reached else None,
+        "serving": _serving(reached) if reached else None,
+        "energy": _energy(result),
+        "cost": _cost(result),
+        "verdict": {
+            "interactive": {"suits": result.verdict.interactive.suits, "because": result.verdict.interactive.because},
+            "batch": {"suits": result.verdict.batch.suits, "because": result.verdict.batch.because},
+        },
+        "evidence": {"distance_fraction": 1.0, "runs": []},
+        "assumptions": [
+            {"field": each.field, "value": _assumed(each.value), "origin": each.origin}
+            for each in resolved.remarks.assumptions
+        ],
+        "warnings": [
+            *({"code": each.code, "detail": each.detail} for each in resolved.remarks.warnings),
+            *(_wide_intervals(reached) if reached else ()),
+        ],
+        "sources": [
+            *_cited(accelerator),
+            *(_cited(stored_model) if stored_model else ()),
+            {"title": resolved.deployment.settings.engine.source, "url": None},
+            METHOD_SOURCE,
+        ],
+    }
+
+
+def _cited(entry: SnapshotAccelerator | SnapshotLanguageModel) -> list[dict[str, str]]:
+    return [{"title": source.title, "url": source.url} for source in entry.sources]
+
+
+def estimate(of: Estimate | None) -> dict[str, Any] | None:
+    if of is None:
+        return None
+    return {
+        "value": of.value,
+        "low": of.low,
+        "high": of.high,
+        "coverage_fraction": of.coverage_fraction,
+        "basis": of.basis,
+    }
+
+
+def _assumed(value: Any) -> Any:
+    """A layout is an object in JSON too."""
+    if hasattr(value, "device_count"):
+        return {"tp": value.tp, "pp": value.pp, "ep": value.ep, "dp": value.dp}
+    return value
+
+
+def _inputs(
+    result: SizingResult,
+    accelerator: SnapshotAccelerator,
+    stored_model: SnapshotLanguageModel | None,
+    catalogue_revision: int,
+) -> dict[str, Any]:
+    resolved = result.resolved
+    inputs, settings = resolved.inputs, resolved.deployment.settings
+    target = inputs.target
+    return {
+        "model": resolved.deployment.model.slug,
+        "model_revision": stored_model.revision if stored_model else None,
+        "accelerator": accelerator.slug,
+        "accelerator_revision": accelerator.revision,
+        "catalogue_revision": catalogue_revision,
+        "precision": _precision(resolved),
+        "density": inputs.density,
+        "parallelism": _assumed(result.parallelism),
+        "gpu_count_per_replica": result.replicas.gpu_count_per_replica,
+        "replica_count": result.replicas.replica_count,
+        "gpu_count_total": result.replicas.gpu_count_per_replica * result.replicas.replica_count,
+        "idle_gpu_count": result.replicas.idle_gpu_count,
+        "workload": {
+            "isl_tokens": resolved.isl.mean_tokens,
+            "osl_tokens": resolved.osl.mean_tokens,
+            "concurrency": result.speed.point.concurrency if result.speed else inputs.workload.concurrency,
+            "request_rate_per_s": inputs.workload.request_rate_per_s,
+            "cached_prefix_tokens": inputs.workload.cached_prefix_tokens,
+        },
+        "target": {"ttft_s": target.ttft_s, "tpot_s": target.tpot_s, "statistic": target.statistic or "p50"}
+        if target.is_set
+        else None,
+        "engine": {
+            "name": settings.engine.name,
+            "version": inputs.engine.version or settings.release.version,
+            "rules_of_version": settings.release.version,
+            "memory_fraction": settings.memory_fraction,
+            "max_model_len_tokens": settings.max_model_len_tokens,
+            "max_num_batched_tokens": settings.max_num_batched_tokens,
+            "max_num_seqs": settings.max_num_seqs,
+            "prefix_caching": settings.prefix_caching,
+            "cuda_graphs": settings.cuda_graphs,
+        },
+        "speculation": {
+            "method": inputs.speculation.method,
+            "draft_tokens": inputs.speculation.draft_tokens,
+            "acceptance_length_tokens": inputs.speculation.acceptance_length_tokens,
+        }
+        if inputs.speculation
+        else None,
+        "power": {
+            "limit_w_per_gpu": inputs.power.limit_w_per_gpu,
+            "pue": inputs.power.pue,
+            "scope": inputs.power.scope,
+        },
+        "economics": {
+            "usd_per_gpu_h": inputs.economics.usd_per_gpu_h,
+            "usd_per_kwh": inputs.economics.usd_per_kwh,
+            "on": inputs.economics.on,
+        }
+        if inputs.economics
+        else None,
+    }
+
+
+def _precision(resolved: Resolved) -> dict[str, Any]:
+    scheme = resolved.deployment.weights.scheme
+    choice = main_choice(resolved.rates, scheme) if resolved.rates else None
+    return {
+        "weights": scheme,
+        "kv_cache": resolved.deployment.kv_cache,
+        "compute": choice.precision if choice else None,
+        "compute_reason": choice.reason if choice else None,
+    }
+
+
+def _memory_fit(result: SizingResult) -> dict[str, Any]:
+    fit: MemoryFit = result.fit
+    rank = fit.fullest
+    return {
+        "fits": fit.fits,
+        "minimum_gpu_count": result.minimum_gpu_count,
+        "usable_bytes_per_gpu": round(rank.usable_bytes),
+        "weight_bytes_per_gpu": round(rank.weight_bytes),
+        "activation_bytes_per_gpu": round(rank.activation_bytes),
+        "runtime_bytes_per_gpu": round(rank.runtime_bytes),
+        "reserved_bytes_per_gpu": round(rank.reserved_bytes),
+        "kv_cache_budget_bytes_per_gpu": round(max(0.0, rank.budget_bytes)),
+        "kv_cache_bytes_per_token_per_gpu": round(fit.kv_cache_bytes_per_token),
+        "state_bytes_per_sequence_per_gpu": round(fit.state_bytes_per_sequence),
+        "kv_cache_capacity_tokens": fit.capacity_tokens,
+        "max_concurrency": fit.max_concurrency,
+        "max_context_tokens": fit.max_context_tokens,
+        "shortfall_bytes_per_gpu": round(fit.shortfall_bytes),
+        "engine": {
+            "would_start": fit.would_start,
+            "block_tokens": rank.pool.block_tokens,
+            "block_count": rank.block_count,
+            "reported_tokens": fit.reported_tokens,
+            "reported_concurrency": fit.reported_concurrency,
+        },
+    }
+
+
+def _crossover(crossover: Crossover | None) -> dict[str, Any] | None:
+    if crossover is None:
+        return None
+    return {
+        "balance_point_flop_per_byte": crossover.balance_point_flop_per_byte,
+        "arithmetic_intensity_flop_per_byte": crossover.arithmetic_intensity_flop_per_byte,
+        "arithmetic_intensity_at_batch_flop_per_byte": crossover.arithmetic_intensity_at_batch_flop_per_byte,
+        "weights_only_batch": crossover.weights_only_batch,
+        "batch": _finite(crossover.batch),
+        "attained_batch": _finite(crossover.attained_batch),
+        "bound": crossover.bound,
+        "reason": crossover.reason,
+        "operators": [
+            {
+                "name": each.name,
+                "bound": each.bound,
+                "arithmetic_intensity_flop_per_byte": each.arithmetic_intensity_flop_per_byte,
+            }
+            for each in crossover.operators
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    """Inside, never is infinity; JSON says null."""
+    return None if isinf(value) else value
+
+
+def _terms(step: Step) -> list[dict[str, Any]]:
+    return [{"name": term.name, "time_s": term.time_s, "bound": term.bound} for term in step.terms if term.time_s > 0]
+
+
+def _prefill(reached: Speed, crossover: Crossover) -> dict[str, Any]:
+    step = reached.prefill
+    work_to_reads = step.spec_time_s(Bound.COMPUTE) / step.spec_time_s(Bound.MEMORY)
+    balance = crossover.balance_point_flop_per_byte * reached.clock_fraction
+    return {
+        "time_s": estimate(reached.prefill_time_s),
+        "input_tokens_per_s_per_gpu": estimate(reached.input_tokens_per_s_per_gpu),
+        "bound": step.bound,
+        "arithmetic_intensity_flop_per_byte": balance * work_to_reads,
+        "mfu": step.mfu,
+        "mbu": step.mbu,
+        "terms": _terms(step),
+    }
+
+
+def _decode(reached: Speed) -> dict[str, Any]:
+    step = reached.step
+    return {
+        "batch": reached.point.running,
+        "step_time_s": estimate(reached.step_time_s),
+        "single_user_tokens_per_s": estimate(reached.single_user_tokens_per_s),
+        "bound": step.bound,
+        "mbu": step.mbu,
+        "mfu": step.mfu,
+        "terms": _terms(step),
+    }
+
+
+def _serving(reached: Speed) -> dict[str, Any]:
+    return {
+        "concurrency": reached.point.concurrency,
+        "ttft_s": estimate(reached.ttft_s),
+        "tpot_s": estimate(reached.tpot_s),
+        "requests_per_s": estimate(reached.requests_per_s),
+        "output_tokens_per_s": estimate(reached.output_tokens_per_s),
+        "output_tokens_per_s_per_gpu": estimate(reached.output_tokens_per_s_per_gpu),
+        "prefill_time_fraction": reached.point.prefill_time_fraction,
+        "meets_target_probability": reached.meets_target_probability,
+    }
+
+
+def _energy(result: SizingResult) -> dict[str, Any]:
+    rate = result.speed.output_tokens_per_s_per_gpu if result.speed else None
+    at_target = result.at_target
+    return {
+        "scopes": [
+            {
+                "scope": each.scope,
+                "kind": each.kind,
+                "because": each.because,
+                "power_w_per_gpu": estimate(each.power_w_per_gpu),
+                "output_tokens_per_s_per_w": estimate(rate.per(each.power_w_per_gpu))
+                if rate and each.power_w_per_gpu
+                else None,
+                "energy_j_per_output_token": estimate(each.power_w_per_gpu.per(rate))
+                if rate and each.power_w_per_gpu
+                else None,
+            }
+            for each in result.powers
+        ],
+        "at_target": {
+            "concurrency": at_target.concurrency,
+            "scope": at_target.scope,
+            "output_tokens_per_s_per_gpu": estimate(at_target.output_tokens_per_s_per_gpu),
+            "output_tokens_per_s_per_w": estimate(at_target.output_tokens_per_s_per_w),
+        }
+        if at_target
+        else None,
+    }
+
+
+def _cost(result: SizingResult) -> dict[str, Any] | None:
+    cost = result.cost
+    if cost is None:
+        return None
+    return {
+        "usd_per_input_token": estimate(cost.usd_per_input_token),
+        "usd_per_cached_input_token": estimate(cost.usd_per_cached_input_token),
+        "usd_per_output_token": estimate(cost.usd_per_output_token),
+        "usd_per_h_per_replica": estimate(cost.usd_per_h_per_replica),
+        "usd_per_h_total": estimate(cost.usd_per_h_total),
+        "allocation": "share of step time",
+    }
+
+
+def _wide_intervals(reached: Speed) -> list[dict[str, str]]:
+    """One warning that names every estimate whose interval is wider than its value."""
+    wide = [
+        name
+        for name, each in (
+            ("prefill.time_s", reached.prefill_time_s),
+            ("decode.step_time_s", reached.step_time_s),
+            ("serving.ttft_s", reached.ttft_s),
+            ("serving.tpot_s", reached.tpot_s),
+            ("serving.requests_per_s", reached.requests_per_s),
+        )
+        if each is not None and each.high - each.low > each.value
+    ]
+    if not wide:
+        return []
+    detail = f"{', '.join(wide)}: the interval is wider than the value; a stored run of a similar setup narrows it"
+    return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER, "detail": detail}]

@@ -1,0 +1,141 @@
+"""Reading request bodies: JSON as RFC 8259 has it, and nothing that two readers could understand differently.
+
+The framework's reader takes ``NaN``, ``1e999``, lone surrogates and repeated keys, and some of them end as
+a ``null`` or a 500 later. Here they are refused where they enter. The one exception is a ``config`` member:
+published config.json files hold a bare ``Infinity`` (a time step limit, say), so there non-finite numbers
+pass as floats; no such number reaches an answer.
+"""
+
+import json
+from collections.abc import Callable, Coroutine
+from email.message import Message
+from math import isfinite
+from typing import Annotated, Any, TypeVar
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.api.problems import MalformedBody, MediaTypeNotSupported
+
+MAX_DEPTH = 64
+MAX_INTEGER = 2**63 - 1
+LENIENT_MEMBER = "config"
+
+Path = tuple[str | int, ...]
+
+T = TypeVar("T")
+Choice = Annotated[T, Field(strict=False)]
+"""An enum or date field of a ``RequestModel``: it arrives as a JSON string."""
+
+
+class RequestModel(BaseModel):
+    """A request body: unknown members are refused, ``"12"`` and ``true`` are not numbers, nor is NaN."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def read_json(body: bytes, *, lenient: bool = False) -> Any:
+    """The document, or ``MalformedBody`` saying what and, where it can be told, which member.
+
+    ``lenient`` when the whole document is a config.json.
+
+    >>> read_json(b'{"tp": 2, "config": {"time_step_limit": [0.0, Infinity]}}')
+    {'tp': 2, 'config': {'time_step_limit': [0.0, inf]}}
+    >>> read_json(b'{"tp": 2, "tp": 4}')
+    Traceback (most recent call last):
+    service.api.problems.MalformedBody: the member 'tp' is given twice in one object
+    """
+    try:
+        document = json.loads(body.decode("utf-8"), object_pairs_hook=_unique_members)
+    except UnicodeDecodeError as error:
+        raise MalformedBody(f"the body is not UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise MalformedBody(f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+    except RecursionError:
+        raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep") from None
+    except ValueError:  # Python bounds the digits that it converts
+        raise MalformedBody("the body holds an integer of thousands of digits") from None
+    _check(document, (), lenient=lenient)
+    return document
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise MalformedBody(f"the member {name[:100]!a} is given twice in one object")
+            seen.add(name)
+    return members
+
+
+def _check(value: Any, path: Path, *, lenient: bool) -> None:
+    kind = type(value)
+    if kind is str:
+        _check_text(value, path)
+    elif kind is int:
+        if not lenient and not -MAX_INTEGER <= value <= MAX_INTEGER:
+            raise MalformedBody("an integer beyond 64 bits", path=path)
+    elif kind is float:
+        if not lenient and not isfinite(value):
+            raise MalformedBody("not a finite number; JSON has no NaN and no Infinity", path=path)
+    elif kind is dict:
+        _check_depth(path)
+        for name, member in value.items():
+            _check_text(name, path)
+            _check(member, (*path, name), lenient=lenient or name == LENIENT_MEMBER)
+    elif kind is list:
+        _check_depth(path)
+        for index, item in enumerate(value):
+            _check(item, (*path, index), lenient=lenient)
+
+
+def _check_depth(path: Path) -> None:
+    if len(path) >= MAX_DEPTH:
+        raise MalformedBody(f"the body is nested more than {MAX_DEPTH} deep")
+
+
+def _check_text(text: str, path: Path) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise MalformedBody("a text with half of a surrogate pair, which is no Unicode text", path=path) from None
+
+
+class StrictRequest(Request):
+    """The framework asks its request for ``json()``; this one reads strictly."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_json"):
+            self._json = read_json(await self.body())
+        return self._json
+
+
+class StrictJsonRoute(APIRoute):
+    """The route class of every router here: ``APIRouter(route_class=StrictJsonRoute)``."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+        takes_json = self.body_field is not None
+
+        async def handler(request: Request) -> Response:
+            strict = StrictRequest(request.scope, request.receive)
+            if takes_json and await strict.body() and not _is_json(strict.headers.get("content-type")):
+                raise MediaTypeNotSupported("send the body as Content-Type: application/json")
+            return await answer(strict)
+
+        return handler
+
+
+def _is_json(content_type: str | None) -> bool:
+    if content_type == "application/json":
+        return True
+    message = Message()
+    message["content-type"] = content_type or "application/octet-stream"
+    subtype = message.get_content_subtype()
+    return message.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))

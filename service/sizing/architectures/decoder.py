@@ -1,0 +1,225 @@
+"""What every decoder has around its layers, and what a family's declaration hands back."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from service.sizing.architectures.building_blocks import GroupedQueryAttention, Layers, vector
+from service.sizing.architectures.config_reader import (
+    MAXIMUM_EXPERTS,
+    MAXIMUM_HEADS,
+    MAXIMUM_TOKENS,
+    ConfigReader,
+)
+from service.sizing.language_model import (
+    Component,
+    LayerGroup,
+    LayerKind,
+    MultiTokenPrediction,
+    WeightTensor,
+)
+from service.sizing.precision import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A model without its name and without what its checkpoint does to the widths of its elements."""
+
+    layer_count: int
+    hidden_size: int
+    vocabulary_size: int
+    max_context_tokens: int | None
+    attention_head_count: int
+    kv_head_count: int
+    tied_embedding: bool
+    tensors: tuple[WeightTensor, ...]
+    layer_groups: tuple[LayerGroup, ...]
+    expert_count: int = 0
+    experts_per_token: int = 0
+    recurrent_state_precision: Precision | None = None  # the elements' own, unless the config says another
+    router_bias_count: int = 0
+    mtp: MultiTokenPrediction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The sizes around the layers: embedding, final norm, head."""
+
+    hidden_size: int
+    vocabulary_size: int
+    layer_count: int
+    tied: bool
+    max_context_tokens: int | None
+    prefix: str = "model"
+    head: str = "lm_head"
+    embedding: str = "embed_tokens"
+    final_norm: str = "norm"
+    final_norm_bias: bool = False
+
+    @property
+    def layers(self) -> Layers:
+        return tuple(range(self.layer_count))
+
+    def at(self, name: str) -> str:
+        """The checkpoint's name of a layer's part."""
+        return f"{self.prefix}.layers.{{layer}}.{name}"
+
+    def tensors(self) -> Iterator[WeightTensor]:
+        table = (self.vocabulary_size, self.hidden_size)
+        yield WeightTensor(f"{self.prefix}.{self.embedding}", Component.EMBEDDING, table)
+        yield vector(f"{self.prefix}.{self.final_norm}", self.hidden_size)
+        if self.final_norm_bias:
+            yield vector(f"{self.prefix}.{self.final_norm}.bias", self.hidden_size)
+        if not self.tied:
+            yield WeightTensor(self.head, Component.LM_HEAD, table)
+
+
+def read_frame(
+    config: ConfigReader,
+    *,
+    tied_by_default: bool = False,
+    prefix: str = "model",
+    default_vocabulary_size: int | None = None,
+    layer_count: int | None = None,
+) -> Frame:
+    return Frame(
+        hidden_size=config.count("hidden_size"),
+        vocabulary_size=config.count("vocab_size", default=default_vocabulary_size),
+        layer_count=config.layer_count() if layer_count is None else layer_count,
+        tied=config.flag("tie_word_embeddings", default=tied_by_default),
+        max_context_tokens=config.optional_count("max_position_embeddings", maximum=MAXIMUM_TOKENS),
+        prefix=prefix,
+    )
+
+
+def read_head_counts(
+    config: ConfigReader, *, default: int | None = None, kv_default: int | None = None
+) -> tuple[int, int]:
+    """Query heads and KV heads; a file that says no KV heads has as many as queries."""
+    head_count = config.count("num_attention_heads", default=default, maximum=MAXIMUM_HEADS)
+    kv_head_count = config.count("num_key_value_heads", default=kv_default or head_count, maximum=MAXIMUM_HEADS)
+    if head_count % kv_head_count:
+        raise config.refuse("num_key_value_heads", f"is {kv_head_count}, which does not divide {head_count} heads")
+    return head_count, kv_head_count
+
+
+def read_head_width(config: ConfigReader, hidden_size: int, head_count: int, *, default: int | None = None) -> int:
+    """The file's own width of a head; only a file without one means hidden size over heads."""
+    stated = config.optional_count("head_dim", "attention_head_dim")
+    if stated is not None:
+        return stated
+    if default is not None:
+        return default
+    if hidden_size % head_count:
+        raise config.refuse(
+            "hidden_size", f"is {hidden_size}, which does not divide by {head_count} heads, and there is no head_dim"
+        )
+    return hidden_size // head_count
+
+
+def read_attention(
+    config: ConfigReader,
+    hidden_size: int,
+    *,
+    bias: bool = False,
+    output_bias: bool = False,
+    head_norms: bool = False,
+    width_norms: bool = False,
+    has_sinks: bool = False,
+    fused: bool = False,
+    gated: bool = False,
+) -> GroupedQueryAttention:
+    """``head_norms`` normalises each head alike, ``width_norms`` all heads together."""
+    head_count, kv_head_count = read_head_counts(config)
+    width = read_head_width(config, hidden_size, head_count)
+    query_norm_width = width if head_norms else head_count * width if width_norms else 0
+    key_norm_width = width if head_norms else kv_head_count * width if width_norms else 0
+    return GroupedQueryAttention(
+        hidden_size,
+        head_count,
+        kv_head_count,
+        width,
+        width,
+        bias=bias,
+        output_bias=output_bias,
+        query_norm_width=query_norm_width,
+        key_norm_width=key_norm_width,
+        gated=gated,
+        has_sinks=has_sinks,
+        fused=fused,
+    )
+
+
+LAYER_TYPES = {
+    "full_attention": LayerKind.FULL,
+    "sliding_attention": LayerKind.SLIDING,
+    "chunked_attention": LayerKind.CHUNKED,
+}
+
+
+def layers_by_type(config: ConfigReader, layer_count: int, slides: Callable[[int], bool]) -> dict[LayerKind, Layers]:
+    """The file's ``layer_types`` where it has them, otherwise the family's rule."""
+    stated = config.texts("layer_types")
+    if stated is None:
+        kinds = [LayerKind.SLIDING if slides(layer) else LayerKind.FULL for layer in range(layer_count)]
+    else:
+        if len(stated) != layer_count:
+            raise config.refuse("layer_types", f"names {len(stated)} layers, but there are {layer_count}")
+        unknown = next((each for each in stated if each not in LAYER_TYPES), None)
+        if unknown is not None:
+            raise config.refuse("layer_types", f"holds {unknown[:60]!r}; known here are {', '.join(LAYER_TYPES)}")
+        kinds = [LAYER_TYPES[each] for each in stated]
+    return {kind: tuple(i for i, each in enumerate(kinds) if each is kind) for kind in dict.fromkeys(kinds)}
+
+
+def attention_groups(
+    config: ConfigReader,
+    attention: GroupedQueryAttention,
+    frame: Frame,
+    *,
+    slides: Callable[[int], bool] = lambda _: False,
+    window_tokens: int | None = None,
+) -> tuple[LayerGroup, ...]:
+    """Layer groups by window. A window that no context can outgrow is none."""
+    if window_tokens is None or (frame.max_context_tokens is not None and window_tokens >= frame.max_context_tokens):
+        return (attention.layer_group(LayerKind.FULL, frame.layers),)
+    return tuple(
+        attention.layer_group(kind, layers, None if kind is LayerKind.FULL else window_tokens)
+        for kind, layers in layers_by_type(config, frame.layer_count, slides).items()
+    )
+
+
+def read_window(config: ConfigReader, *, default: int | None = None) -> int | None:
+    return config.optional_count("sliding_window", maximum=MAXIMUM_TOKENS) or default
+
+
+def read_expert_counts(
+    config: ConfigReader, count_names: tuple[str, ...], top_names: tuple[str, ...]
+) -> tuple[int, int]:
+    """How many experts a layer has, and how many of them a token passes through."""
+    expert_count = config.count(*count_names, maximum=MAXIMUM_EXPERTS)
+    experts_per_token = config.count(*top_names, maximum=MAXIMUM_EXPERTS)
+    if experts_per_token > expert_count:
+        raise config.refuse(
+            top_names[0], f"is {experts_per_token}, more than the {expert_count} experts that there are"
+        )
+    return expert_count, experts_per_token
+
+
+def layer_element_count(tensors: Iterable[WeightTensor], layer: int) -> int:
+    """Parameters of one layer."""
+    return sum(prod(tensor.shape) * tensor.copies for tensor in tensors if layer in tensor.layers)
+
+
+def multi_token_prediction(
+    layer_count: int, *, decoder_layer_count: int, hidden_size: int, kv_elements_per_token: int
+) -> MultiTokenPrediction | None:
+    """``layer_count`` modules, each a decoder layer, a projection of two hidden states into one, three norms.
+
+    Assumes: no private copy of the embedding and the head, which engines share with the model's.
+    Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; its module has 11.61e9 parameters beside them.
+    """
+    if not layer_count:
+        return None
+    module = decoder_layer_count + 2 * hidden_size**2 + 3 * hidden_size
+    return MultiTokenPrediction(layer_count, layer_count * module, layer_count * kv_elements_per_token)

@@ -1,0 +1,85 @@
+"""DeepSeek V2, V3, R1 and Kimi-K2: latent attention, shared and routed experts after a few dense layers."""
+
+from service.sizing.architectures.building_blocks import LatentAttention, RoutedExperts, norms
+from service.sizing.architectures.config_reader import MAXIMUM_HEADS, ConfigReader
+from service.sizing.architectures.decoder import (
+    Architecture,
+    Frame,
+    layer_element_count,
+    multi_token_prediction,
+    read_expert_counts,
+    read_frame,
+)
+from service.sizing.architectures.dense import PRE_NORMS
+from service.sizing.architectures.experts import ExpertLayers
+
+
+def read_latent_attention(config: ConfigReader, hidden_size: int) -> LatentAttention:
+    return LatentAttention(
+        hidden_size,
+        config.count("num_attention_heads", maximum=MAXIMUM_HEADS),
+        config.optional_count("q_lora_rank"),
+        config.count("kv_lora_rank"),
+        config.count("qk_nope_head_dim"),
+        config.count("qk_rope_head_dim"),
+        config.count("v_head_dim"),
+        bias=config.flag("attention_bias", default=False),
+    )
+
+
+def _expert_layers(config: ConfigReader, frame: Frame, *, has_router_bias: bool) -> ExpertLayers:
+    expert_count, top = read_expert_counts(config, ("n_routed_experts",), ("num_experts_per_tok",))
+    width = config.count("moe_intermediate_size")
+    first = config.count("first_k_dense_replace", default=0, minimum=0)
+    step = config.count("moe_layer_freq", default=1)
+    layers = tuple(layer for layer in frame.layers if layer >= first and layer % step == 0)
+    return ExpertLayers(
+        RoutedExperts(frame.hidden_size, width, expert_count, top),
+        layers,
+        dense_width=config.count("intermediate_size"),
+        shared_width=(config.optional_count("n_shared_experts", minimum=0) or 0) * width,
+        has_router_bias=has_router_bias,
+    )
+
+
+def _decoder(config: ConfigReader, *, has_router_bias: bool) -> Architecture:
+    frame = read_frame(config)
+    attention = read_latent_attention(config, frame.hidden_size)
+    expert_layers = _expert_layers(config, frame, has_router_bias=has_router_bias)
+    tensors = (
+        *frame.tensors(),
+        *attention.tensors(frame.at("self_attn"), frame.layers),
+        *expert_layers.tensors(frame),
+        *norms(frame.prefix + ".layers.{layer}", PRE_NORMS, frame.hidden_size, frame.layers),
+    )
+    group = attention.layer_group(frame.layers)
+    return Architecture(
+        layer_count=frame.layer_count,
+        hidden_size=frame.hidden_size,
+        vocabulary_size=frame.vocabulary_size,
+        max_context_tokens=frame.max_context_tokens,
+        attention_head_count=attention.head_count,
+        kv_head_count=attention.head_count,
+        tied_embedding=frame.tied,
+        tensors=tensors,
+        layer_groups=(group,),
+        expert_count=expert_layers.experts.expert_count,
+        experts_per_token=expert_layers.experts.experts_per_token,
+        router_bias_count=expert_layers.router_bias_count,
+        mtp=multi_token_prediction(
+            config.count("num_nextn_predict_layers", default=0, minimum=0, maximum=16),
+            decoder_layer_count=layer_element_count(tensors, frame.layer_count - 1),
+            hidden_size=frame.hidden_size,
+            kv_elements_per_token=group.kv_elements_per_token,
+        ),
+    )
+
+
+def deepseek_v2(config: ConfigReader) -> Architecture:
+    """Its router has no correction vector."""
+    return _decoder(config, has_router_bias=False)
+
+
+def deepseek_v3(config: ConfigReader) -> Architecture:
+    """DeepSeek V3 and R1; Kimi-K2 has the same layers under its own name."""
+    return _decoder(config, has_router_bias=True)

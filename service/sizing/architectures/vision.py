@@ -1,0 +1,51 @@
+"""Vision towers: every rank holds them whole, and quantised checkpoints leave them in 16 bits."""
+
+from collections.abc import Iterator
+
+from service.sizing.architectures.config_reader import MAXIMUM_LAYERS, ConfigReader
+from service.sizing.language_model import Component, Sharding, WeightTensor
+
+
+def vision_tensor(module: str, shape: tuple[int, ...], copies: int = 1) -> WeightTensor:
+    return WeightTensor(module, Component.VISION, shape, (), copies, Sharding.REPLICATED)
+
+
+def vision_linear(module: str, rows: int, columns: int, copies: int = 1) -> Iterator[WeightTensor]:
+    """A matrix and its bias."""
+    yield vision_tensor(module, (rows, columns), copies)
+    yield vision_tensor(f"{module}.bias", (rows,), copies)
+
+
+def vision_norm(module: str, width: int, copies: int = 1) -> Iterator[WeightTensor]:
+    yield vision_tensor(module, (width,), copies)
+    yield vision_tensor(f"{module}.bias", (width,), copies)
+
+
+def siglip_tower(config: ConfigReader, at: str = "vision_tower.vision_model") -> Iterator[WeightTensor]:
+    """A SigLIP encoder: patch and position embeddings, pre-norm layers with biases, a final norm.
+
+    Source: SigLIP, arXiv 2303.15343; Gemma 3 leaves out its pooling head.
+    """
+    if config.flag("vision_use_head", default=False):
+        raise config.refuse("vision_use_head", "is true, and the pooling head is not modelled")
+    width, inner = config.count("hidden_size"), config.count("intermediate_size")
+    layer_count = config.count("num_hidden_layers", maximum=MAXIMUM_LAYERS)
+    channels, patch = config.count("num_channels", default=3), config.count("patch_size")
+    patches = (config.count("image_size") // patch) ** 2
+    yield vision_tensor(f"{at}.embeddings.patch_embedding", (width, channels, patch, patch))
+    yield vision_tensor(f"{at}.embeddings.patch_embedding.bias", (width,))
+    yield vision_tensor(f"{at}.embeddings.position_embedding", (patches, width))
+    layers = f"{at}.encoder.layers"
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        yield from vision_linear(f"{layers}.self_attn.{name}", width, width, layer_count)
+    yield from vision_linear(f"{layers}.mlp.fc1", inner, width, layer_count)
+    yield from vision_linear(f"{layers}.mlp.fc2", width, inner, layer_count)
+    for name in ("layer_norm1", "layer_norm2"):
+        yield from vision_norm(f"{layers}.{name}", width, layer_count)
+    yield from vision_norm(f"{at}.post_layernorm", width)
+
+
+def gemma_projector(config: ConfigReader, text_hidden_size: int) -> Iterator[WeightTensor]:
+    width = config.count("hidden_size")
+    yield vision_tensor("multi_modal_projector.mm_input_projection_weight", (width, text_hidden_size))
+    yield vision_tensor("multi_modal_projector.mm_soft_emb_norm", (width,))

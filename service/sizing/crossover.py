@@ -1,0 +1,132 @@
+"""At which batch decode stops being memory-bound: the textbook figure, the real one, and per operator."""
+
+from dataclasses import dataclass
+from math import inf
+
+from service.sizing.decode import attention_read_s, decode_attention_s, decode_curve
+from service.sizing.parameters import StepParameters
+from service.sizing.roofline import (
+    Bound,
+    balance_point_flop_per_byte,
+    crossover_batch,
+    decode_arithmetic_intensity_flop_per_byte,
+    weights_only_crossover_batch,
+)
+from service.sizing.step import Step, StepCosts
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBound:
+    """A group of operators at the asked batch: its own intensity and what limits it."""
+
+    name: str
+    bound: Bound
+    arithmetic_intensity_flop_per_byte: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """``batch`` at printed rates and ``attained_batch`` at fitted efficiencies; infinity is never."""
+
+    balance_point_flop_per_byte: float
+    arithmetic_intensity_flop_per_byte: float
+    arithmetic_intensity_at_batch_flop_per_byte: float
+    weights_only_batch: float
+    batch: float
+    attained_batch: float
+    bound: Bound
+    reason: str
+    operators: tuple[OperatorBound, ...]
+
+
+def real_crossover_batch(costs: StepCosts, parameters: StepParameters, *, context_tokens: float) -> float:
+    """The batch where arithmetic overtakes reading, with real bytes, KV reads and expert coverage.
+
+    Per rank at spec rates with ``StepParameters.roofline()``, at attained efficiencies otherwise. In sequences
+    of the replica: a dp rank holds batch / dp of them.
+    """
+    p = parameters
+    read_s = p.kv_cache * (attention_read_s(costs, context_tokens=context_tokens) + costs.state_s_per_sequence)
+    reached = p.low_precision_exponent < 1
+    dense, expert = costs.dense_matrices, costs.expert_matrices
+    compute_s = (
+        p.flop
+        * (
+            (dense.reached_s_per_token if reached else dense.spec_s_per_token)
+            + costs.head_s_per_sequence
+            + decode_attention_s(costs, context_tokens=context_tokens)
+        )
+        / costs.dp
+    )
+    compute_s += p.flop * p.expert_flop * (expert.reached_s_per_token if reached else expert.spec_s_per_token)
+    per_micro_batch = crossover_batch(
+        fixed_read_time_s=p.weights * costs.dense_read_s,
+        expert_read_time_s=p.weights * p.expert_weights * costs.expert_read_s,
+        expert_count=costs.expert_count,
+        experts_per_token=costs.experts_per_token,
+        read_time_s_per_sequence=read_s / costs.dp * costs.pp,
+        compute_time_s_per_sequence=compute_s * costs.pp,
+    )
+    return per_micro_batch * costs.pp
+
+
+def crossover(
+    costs: StepCosts,
+    parameters: StepParameters,
+    *,
+    batch: int,
+    context_tokens: float,
+    weight_element_bytes: float,
+    compute_flop_per_s: float,
+    sixteen_bit_flop_per_s: float,
+) -> Crossover:
+    """Both figures, and what each group of operators is bound by at the asked batch."""
+    bandwidth = costs.memory_bandwidth_bytes_per_s
+    balance = balance_point_flop_per_byte(peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=bandwidth)
+    step = decode_curve(costs, StepParameters.roofline(), context_tokens=context_tokens).step(batch)
+    at_spec = real_crossover_batch(costs, StepParameters.roofline(), context_tokens=context_tokens)
+    memory_s, compute_s = step.spec_time_s(Bound.MEMORY), step.spec_time_s(Bound.COMPUTE)
+    return Crossover(
+        balance_point_flop_per_byte=balance,
+        arithmetic_intensity_flop_per_byte=decode_arithmetic_intensity_flop_per_byte(
+            bytes_per_parameter=weight_element_bytes
+        ),
+        arithmetic_intensity_at_batch_flop_per_byte=balance * compute_s / memory_s,
+        weights_only_batch=weights_only_crossover_batch(
+            balance_point_flop_per_byte=balance, bytes_per_parameter=weight_element_bytes
+        ),
+        batch=at_spec,
+        attained_batch=real_crossover_batch(costs, parameters, context_tokens=context_tokens),
+        bound=Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY,
+        reason=_reason(costs, batch=batch, crossover=at_spec, context_tokens=context_tokens),
+        operators=_operators(step, balance=balance, sixteen_bit=sixteen_bit_flop_per_s / bandwidth),
+    )
+
+
+def _reason(costs: StepCosts, *, batch: int, crossover: float, context_tokens: float) -> str:
+    if crossover == inf:
+        return (
+            f"never: at {context_tokens:g} tokens of context a sequence's own KV reads take longer than its "
+            "arithmetic, so more sequences do not help"
+        )
+    side = "below" if batch < crossover else "at or above"
+    experts = " with the experts that such a batch reads" if costs.expert_count else ""
+    return (
+        f"at {context_tokens:g} tokens of context arithmetic overtakes reading at {crossover:.0f} sequences"
+        f"{experts}; {batch} is {side} it"
+    )
+
+
+def _operators(step: Step, *, balance: float, sixteen_bit: float) -> tuple[OperatorBound, ...]:
+    """Arithmetic and reads of each group, in FLOP per byte at its own compute rate."""
+    seconds = {term.name: term.spec_time_s for term in step.terms}
+    groups = (
+        ("projections", seconds["weights"], seconds["projections"], balance),
+        ("experts", seconds["experts"], seconds["expert_projections"], balance),
+        ("attention", seconds["kv_cache"], seconds["attention"], sixteen_bit),
+    )
+    return tuple(
+        OperatorBound(name, Bound.COMPUTE if compute > memory else Bound.MEMORY, peak * compute / memory)
+        for name, memory, compute, peak in groups
+        if memory
+    )

@@ -1,0 +1,289 @@
+"""``size()``: the only composition. A question in, every block of the answer out, nothing rounded."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from service.errors import Invalid
+from service.sizing.accelerator import Accelerator
+from service.sizing.cost import Cost, cost
+from service.sizing.costs import ComputeRates, step_costs
+from service.sizing.crossover import Crossover, crossover
+from service.sizing.decode import decode_curve
+from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
+from service.sizing.estimate import Estimate
+from service.sizing.interconnect import group_link
+from service.sizing.memory import MemoryFit, memory_fit, smallest_layouts
+from service.sizing.parallelism import Parallelism
+from service.sizing.question import SizingInputs
+from service.sizing.remarks import WarningCode
+from service.sizing.resolution import Resolved, main_choice, resolve
+from service.sizing.speed import Speed, speed
+from service.sizing.step import StepCosts
+from service.sizing.verdict import Verdict, does_not_fit, speeds_unknown, verdict
+from service.sizing.weight_schemes import SCHEMES
+from service.sizing.weights import check_divisible
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many copies of the layout, on how many GPUs, and how many of the system are left over."""
+
+    gpu_count_per_replica: int
+    replica_count: int
+    idle_gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTarget:
+    """The most efficient point that keeps the target: its concurrency and what a watt yields there."""
+
+    concurrency: int
+    scope: PowerScope
+    output_tokens_per_s_per_gpu: Estimate
+    output_tokens_per_s_per_w: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class SizingResult:
+    """Blocks are ``None`` where they cannot be said; the warnings say why."""
+
+    resolved: Resolved
+    parallelism: Parallelism
+    replicas: Replicas
+    fit: MemoryFit
+    minimum_gpu_count: int | None
+    crossover: Crossover | None
+    speed: Speed | None
+    powers: tuple[ScopedPower, ...]
+    at_target: AtTarget | None
+    cost: Cost | None
+    verdict: Verdict
+
+
+def size(inputs: SizingInputs) -> SizingResult:
+    """Fit, crossover, speed, energy, cost and verdict of a model on an accelerator."""
+    resolved = resolve(inputs)
+    parallelism, minimum_gpu_count = _layout(resolved)
+    fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
+    _warn_about_layout(resolved, parallelism, fit)
+    replicas = _replicas(inputs, parallelism)
+    costs = _costs(resolved, parallelism)
+    reached = _speed(resolved, costs, parallelism, fit, replicas) if costs and fit.fits else None
+    powers = scoped_powers(
+        inputs.accelerator,
+        limit_w=inputs.power.limit_w_per_gpu,
+        pue=inputs.power.pue,
+        coverage=resolved.coverage_fraction,
+    )
+    _warn_about_power(resolved, powers)
+    return SizingResult(
+        resolved=resolved,
+        parallelism=parallelism,
+        replicas=replicas,
+        fit=fit,
+        minimum_gpu_count=minimum_gpu_count,
+        crossover=_crossover(resolved, resolved.rates, costs, batch=reached.point.running if reached else 1)
+        if costs and resolved.rates
+        else None,
+        speed=reached,
+        powers=powers,
+        at_target=_at_target(inputs, reached, powers),
+        cost=_cost(resolved, reached, powers, replicas),
+        verdict=_verdict(resolved, fit, reached),
+    )
+
+
+def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
+    """The asked layout, or the smallest that fits and of those the fastest; and the smallest GPU count."""
+    deployment, asked = resolved.deployment, resolved.inputs.parallelism
+    if asked is not None:
+        check_divisible(deployment.model, asked)
+        group_link(deployment.device, group_size=asked.device_count)
+    smallest = smallest_layouts(deployment, length_tokens=resolved.request_tokens)
+    minimum = _gpu_count(resolved.inputs.accelerator, smallest[0]) if smallest else None
+    if asked is not None:
+        return asked, minimum
+    if not smallest:
+        return resolved.remarks.assume("parallelism", Parallelism(), "auto: no layout fits; shown on one device"), None
+    best = smallest[0] if len(smallest) == 1 else min(smallest, key=lambda layout: _step_time_s(resolved, layout))
+    return resolved.remarks.assume("parallelism", best, "auto: the smallest that fits, then the fastest"), minimum
+
+
+def _step_time_s(resolved: Resolved, parallelism: Parallelism) -> float:
+    """Of one sequence, to choose among layouts of the same size; narrower tp first where no rate is published."""
+    costs = _costs(resolved, parallelism)
+    if costs is None:
+        return float(parallelism.tp)
+    curve = decode_curve(costs, resolved.parameters, context_tokens=resolved.mean_context_tokens)
+    return float(curve.time_s(1))
+
+
+def _gpu_count(accelerator: Accelerator, parallelism: Parallelism) -> int:
+    return ceil(parallelism.device_count / accelerator.devices_per_gpu)
+
+
+def _replicas(inputs: SizingInputs, parallelism: Parallelism) -> Replicas:
+    """As asked, or as many as the system holds: the rack or board, or the scale-up domain of a single chip."""
+    accelerator = inputs.accelerator
+    per_replica = _gpu_count(accelerator, parallelism)
+    system = accelerator.gpu_count if accelerator.gpu_count > 1 else accelerator.scale_up.domain_gpu_count
+    if inputs.replica_count is not None:
+        return Replicas(
+            per_replica, inputs.replica_count, -(inputs.replica_count * per_replica) % accelerator.gpu_count
+        )
+    if per_replica > system:
+        raise Invalid(
+            f"a replica of {per_replica} GPUs does not fill a system of {system}; give a replica_count",
+            field=("replica_count",),
+        )
+    return Replicas(per_replica, system // per_replica, system % per_replica)
+
+
+def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
+    """At printed rates."""
+    if resolved.rates is None:
+        return None
+    deployment = resolved.deployment
+    return step_costs(
+        model=deployment.model,
+        weights=deployment.weights,
+        device=deployment.device,
+        parallelism=parallelism,
+        kv_cache=deployment.kv_cache,
+        rates=resolved.rates,
+        parameters=resolved.parameters,
+    )
+
+
+def _speed(resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: MemoryFit, replicas: Replicas) -> Speed:
+    """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
+    limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
+    clock = 1.0
+    if limit_w is not None and tdp_w is not None and limit_w < tdp_w:
+        clock = (limit_w / tdp_w) ** (1 / 3)
+        resolved.remarks.warn(
+            WarningCode.POWER_LIMIT_MODELLED,
+            f"a limit of {limit_w:g} W below the rated {tdp_w:g} W is taken to lower arithmetic rates to {clock:.2f} "
+            "of the printed ones (cube root) and to leave memory bandwidth as it is",
+        )
+    return speed(resolved, costs, parallelism, fit, gpu_count=replicas.gpu_count_per_replica, clock_fraction=clock)
+
+
+def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, *, batch: int) -> Crossover:
+    scheme = resolved.deployment.weights.scheme
+    return crossover(
+        costs,
+        resolved.parameters,
+        batch=batch,
+        context_tokens=resolved.mean_context_tokens,
+        weight_element_bytes=SCHEMES[scheme].element.element_bytes,
+        compute_flop_per_s=main_choice(rates, scheme).flop_per_s,
+        sixteen_bit_flop_per_s=rates.sixteen_bit.flop_per_s,
+    )
+
+
+def _at_target(inputs: SizingInputs, reached: Speed | None, powers: tuple[ScopedPower, ...]) -> AtTarget | None:
+    if reached is None or reached.at_target is None:
+        return None
+    power = _power_of(powers, inputs.power.scope)
+    rate = reached.at_target.output_tokens_per_s_per_gpu
+    return AtTarget(
+        reached.at_target.concurrency,
+        inputs.power.scope,
+        rate,
+        rate.per(power.power_w_per_gpu) if power.power_w_per_gpu else None,
+    )
+
+
+def _power_of(powers: tuple[ScopedPower, ...], scope: PowerScope) -> ScopedPower:
+    return next(each for each in powers if each.scope is scope)
+
+
+def _cost(
+    resolved: Resolved, reached: Speed | None, powers: tuple[ScopedPower, ...], replicas: Replicas
+) -> Cost | None:
+    asked = resolved.inputs.economics
+    if asked is None or asked.usd_per_gpu_h is None or reached is None:
+        return None
+    resolved.remarks.warn(
+        WarningCode.PRICE_DATED,
+        f"prices are the caller's, as of {asked.on}" if asked.on else "the prices were given without a date",
+    )
+    power = _power_of(powers, resolved.inputs.power.scope).power_w_per_gpu
+    if asked.usd_per_kwh and power is None:
+        resolved.remarks.warn(WarningCode.POWER_UNKNOWN, "energy is not in the cost: the power is not known")
+    return cost(
+        usd_per_gpu_h=asked.usd_per_gpu_h,
+        usd_per_kwh=asked.usd_per_kwh or 0.0,
+        power_w_per_gpu=power,
+        gpu_count=replicas.gpu_count_per_replica,
+        replica_count=replicas.replica_count,
+        requests_per_s=reached.requests_per_s,
+        new_prompt_tokens=reached.load.new_prompt_tokens,
+        cached_prefix_tokens=reached.load.cached_prefix_tokens,
+        osl_tokens=reached.load.osl_tokens,
+        prefill_time_fraction=reached.point.prefill_time_fraction,
+        cached_share_of_prefill=reached.cached_share_of_prefill,
+    )
+
+
+def _verdict(resolved: Resolved, fit: MemoryFit, reached: Speed | None) -> Verdict:
+    if not fit.fits:
+        return does_not_fit()
+    if reached is None:
+        return speeds_unknown()
+    return verdict(
+        target=resolved.inputs.target,
+        meets_target_probability=reached.meets_target_probability,
+        single_user_tokens_per_s=reached.single_user_tokens_per_s,
+        full_step=reached.full_step,
+        full_concurrency=reached.full_concurrency,
+        output_tokens_per_s_per_gpu=reached.output_tokens_per_s_per_gpu,
+    )
+
+
+def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: MemoryFit) -> None:
+    model, remarks = resolved.deployment.model, resolved.remarks
+    if model.has_latent_attention and parallelism.tp > 1:
+        remarks.warn(
+            WarningCode.KV_HEADS_REPLICATED,
+            f"the latent KV cache is copied on each of the {parallelism.tp} tp ranks: tp adds no KV capacity per token",
+        )
+    elif parallelism.tp > model.kv_head_count > 0:
+        remarks.warn(
+            WarningCode.KV_HEADS_REPLICATED,
+            f"tp {parallelism.tp} exceeds the {model.kv_head_count} KV heads: each is copied on "
+            f"{parallelism.tp // model.kv_head_count} ranks",
+        )
+    if parallelism.device_count > 1:
+        link = group_link(resolved.deployment.device, group_size=parallelism.device_count)
+        if link.leaves_scale_up_domain:
+            remarks.warn(
+                WarningCode.LEAVES_SCALE_UP_DOMAIN,
+                f"{parallelism.device_count} devices exceed what {resolved.inputs.accelerator.name} reaches on its "
+                f"scale-up fabric; beyond it a device sends {link.bandwidth_bytes_per_s / 1e9:g} GB/s",
+            )
+    if not fit.fits:
+        remarks.warn(
+            WarningCode.DOES_NOT_FIT,
+            f"{fit.shortfall_bytes:.0f} bytes are missing on each GPU for one request of {resolved.request_tokens} "
+            "tokens; no speed is given for what cannot run",
+        )
+    elif not fit.would_start:
+        remarks.warn(
+            WarningCode.ENGINE_WOULD_NOT_START,
+            f"the engine would refuse to start at its maximum length of "
+            f"{resolved.deployment.settings.max_model_len_tokens} tokens; set engine.max_model_len_tokens to at most "
+            f"{fit.max_context_tokens}",
+        )
+
+
+def _warn_about_power(resolved: Resolved, powers: tuple[ScopedPower, ...]) -> None:
+    asked = _power_of(powers, resolved.inputs.power.scope)
+    board = _power_of(powers, PowerScope.ACCELERATOR)
+    for each in {board.scope: board, asked.scope: asked}.values():
+        if each.power_w_per_gpu is None:
+            resolved.remarks.warn(
+                WarningCode.POWER_UNKNOWN,
+                f"{each.because}: no tokens per watt at scope {each.scope}, not rankable by it",
+            )

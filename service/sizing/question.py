@@ -1,0 +1,84 @@
+"""The question as asked: what is left out is ``None``, and ``resolution.py`` says what it becomes."""
+
+from dataclasses import dataclass, field
+
+from service.sizing.accelerator import Accelerator
+from service.sizing.energy import PowerScope
+from service.sizing.language_model import LanguageModel
+from service.sizing.parallelism import Parallelism
+from service.sizing.precision import Density, Precision
+from service.sizing.workload import Length, Target
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionAsked:
+    weights: str | None = None
+    kv_cache: Precision | None = None
+    compute: Precision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAsked:
+    name: str | None = None
+    version: str | None = None
+    memory_fraction: float | None = None
+    max_model_len_tokens: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    prefix_caching: bool | None = None
+    cuda_graphs: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadAsked:
+    """Either ``concurrency`` or ``request_rate_per_s``; neither means the largest that meets the target."""
+
+    isl: Length | None = None
+    osl: Length | None = None
+    concurrency: int | None = None
+    request_rate_per_s: float | None = None
+    cached_prefix_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationAsked:
+    """``method``: mtp, eagle (a layer drafts) or ngram (nothing is computed to draft)."""
+
+    method: str
+    draft_tokens: int
+    acceptance_length_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAsked:
+    limit_w_per_gpu: float | None = None
+    pue: float | None = None
+    scope: PowerScope = PowerScope.ACCELERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class EconomicsAsked:
+    usd_per_gpu_h: float | None = None
+    usd_per_kwh: float | None = None
+    on: str | None = None
+
+
+FILL = "fill"
+
+
+@dataclass(frozen=True, slots=True)
+class SizingInputs:
+    """``parallelism`` of ``None`` is "auto"; ``replica_count`` of ``None`` is as many as the system holds."""
+
+    model: LanguageModel
+    accelerator: Accelerator
+    precision: PrecisionAsked = field(default_factory=PrecisionAsked)
+    density: Density = Density.DENSE
+    parallelism: Parallelism | None = None
+    replica_count: int | None = 1
+    workload: WorkloadAsked = field(default_factory=WorkloadAsked)
+    target: Target = field(default_factory=Target)
+    engine: EngineAsked = field(default_factory=EngineAsked)
+    speculation: SpeculationAsked | None = None
+    power: PowerAsked = field(default_factory=PowerAsked)
+    economics: EconomicsAsked | None = None

@@ -1,0 +1,163 @@
+"""A replica under load: a closed loop of requests in flight, by Little's law.
+
+Every request in flight is prefilled once and decoded ``osl`` times per cycle. The prompts' prefill either stalls
+the decoding of others (``stall``) or waits in the queue (``ttft_queue``): two sides of one conservation law.
+Fitted to 1,407 published closed-loop runs; what a scheduler does with bursts is not in it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from service.sizing.decode import DecodeCurve, decode_curve
+from service.sizing.parameters import StepParameters
+from service.sizing.prefill import prompt_time_s
+from service.sizing.step import Step, StepCosts, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Speculative decoding: a step verifies ``draft_tokens + 1`` positions and keeps ``acceptance_length_tokens``.
+
+    ``drafts_with_a_layer``: each draft costs a pass through one more decoder layer and the head (MTP, EAGLE);
+    n-gram look-ups cost nothing here.
+    """
+
+    draft_tokens: int
+    acceptance_length_tokens: float
+    drafts_with_a_layer: bool
+
+
+NO_DRAFTING = Drafting(draft_tokens=0, acceptance_length_tokens=1.0, drafts_with_a_layer=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the replica is asked to do, with every length resolved."""
+
+    isl_tokens: float
+    osl_tokens: float
+    cached_prefix_tokens: int
+    running_limit: int
+    drafting: Drafting = NO_DRAFTING
+
+    @property
+    def mean_context_tokens(self) -> float:
+        """Of a running sequence, over its life in decode."""
+        return self.isl_tokens + self.osl_tokens / 2
+
+    @property
+    def new_prompt_tokens(self) -> float:
+        return self.isl_tokens - self.cached_prefix_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPoint:
+    """One concurrency. ``tpot_s`` is ``None`` when a request has one output token."""
+
+    concurrency: int
+    running: int
+    step_time_s: float
+    ttft_s: float
+    tpot_s: float | None
+    requests_per_s: float
+    prefill_time_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaUnderLoad:
+    """A replica and its load; ``at`` gives any concurrency.
+
+    ``prompt_s`` is what one prompt takes from the replica, ``plain`` the step that a drafting layer is a part of.
+    """
+
+    parameters: StepParameters
+    load: Load
+    curve: DecodeCurve
+    plain: DecodeCurve
+    prompt_s: float
+    layer_count: int
+
+    @classmethod
+    def of(cls, costs: StepCosts, parameters: StepParameters, load: Load, *, layer_count: int) -> "ReplicaUnderLoad":
+        context = load.mean_context_tokens
+        plain = decode_curve(costs, parameters, context_tokens=context)
+        verified = load.drafting.draft_tokens + 1
+        return cls(
+            parameters=parameters,
+            load=load,
+            curve=decode_curve(costs, parameters, context_tokens=context, tokens_per_sequence=verified)
+            if verified > 1
+            else plain,
+            plain=plain,
+            prompt_s=prompt_time_s(
+                costs, parameters, prompt_tokens=load.new_prompt_tokens, cached_tokens=load.cached_prefix_tokens
+            ),
+            layer_count=layer_count,
+        )
+
+    def drafting_time_s(self, batch: int) -> float:
+        """Per draft one more decoder layer, and the head again."""
+        drafting, costs = self.load.drafting, self.curve.costs
+        if not drafting.drafts_with_a_layer:
+            return 0.0
+        head_s = self.parameters.weights * costs.head_read_s
+        head_s += self.parameters.flop * max(batch / costs.dp, 1.0) * costs.head_s_per_sequence
+        return drafting.draft_tokens * ((float(self.plain.time_s(batch)) - head_s) / self.layer_count + head_s)
+
+    def step(self, batch: int) -> Step:
+        """One decode step with its drafter, term by term."""
+        step = self.curve.step(batch)
+        drafting_s = self.drafting_time_s(batch)
+        return Step.of((*step.terms, Term("drafting", drafting_s, 0.0, step.bound))) if drafting_s else step
+
+    def at(self, concurrency: int) -> ServingPoint:
+        """The closed loop at a concurrency; what exceeds the running limit waits its turn.
+
+        ::
+
+            TPOT = step / accepted + stall * running / osl * prompt
+            TTFT = request + own * prompt + steps * step / accepted + queue * running * prompt
+                   + (concurrency / running - 1) * osl * TPOT
+            requests/s = concurrency / (TTFT + (osl - 1) * TPOT)
+        """
+        load, p = self.load, self.parameters
+        running = min(concurrency, load.running_limit)
+        step_time_s = float(self.curve.time_s(running)) + self.drafting_time_s(running)
+        token_s = step_time_s / load.drafting.acceptance_length_tokens
+        tpot_s = token_s + p.stall * running / load.osl_tokens * self.prompt_s
+        ttft_s = (
+            p.ttft_request_s
+            + p.ttft_own_prefill * self.prompt_s
+            + p.ttft_steps * token_s
+            + p.ttft_queue * running * self.prompt_s
+            + (concurrency / running - 1) * load.osl_tokens * tpot_s
+        )
+        requests_per_s = concurrency / (ttft_s + (load.osl_tokens - 1) * tpot_s)
+        return ServingPoint(
+            concurrency=concurrency,
+            running=running,
+            step_time_s=step_time_s,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s if load.osl_tokens > 1 else None,
+            requests_per_s=requests_per_s,
+            prefill_time_fraction=min(1.0, requests_per_s * self.prompt_s),
+        )
+
+
+def largest_concurrency(meets: Callable[[int], bool], *, most: int) -> int:
+    """The largest concurrency of 1 to ``most`` that still meets a limit; 0 when a single request does not.
+
+    Assumes: a limit once missed stays missed as the concurrency grows.
+
+    >>> largest_concurrency(lambda concurrency: concurrency <= 37, most=1024)
+    37
+    """
+    low, high = 0, most
+    while low < high:
+        middle = ceil((low + high) / 2)
+        if meets(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

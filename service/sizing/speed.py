@@ -1,0 +1,248 @@
+"""How fast: prefill and decode apart, the closed loop at the asked load, and how likely the target is met."""
+
+from dataclasses import dataclass
+
+from service.sizing.estimate import Estimate, probability_at_most
+from service.sizing.memory import MemoryFit
+from service.sizing.parallelism import Parallelism
+from service.sizing.parameters import (
+    NO_TAIL,
+    P90_SHARE_OF_P99,
+    PREFILL_PRIOR,
+    SERVING_PRIOR,
+    SINGLE_STREAM_PRIOR,
+    TPOT_P99,
+    TTFT_P99,
+    TTFT_PRIOR,
+    Tail,
+)
+from service.sizing.prefill import prefill_step, prompt_time_s
+from service.sizing.remarks import WarningCode
+from service.sizing.resolution import Resolved
+from service.sizing.serving import Load, ReplicaUnderLoad, ServingPoint, largest_concurrency
+from service.sizing.step import Step, StepCosts
+from service.sizing.workload import Statistic, Target
+
+
+@dataclass(frozen=True, slots=True)
+class RateAtTarget:
+    concurrency: int
+    output_tokens_per_s_per_gpu: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Estimates of one replica. ``point`` is the closed loop at the asked load, ``full_step`` at the most that fits."""
+
+    load: Load
+    prefill: Step
+    prefill_time_s: Estimate
+    input_tokens_per_s_per_gpu: Estimate
+    point: ServingPoint
+    step: Step
+    step_time_s: Estimate
+    single_user_tokens_per_s: Estimate
+    ttft_s: Estimate
+    tpot_s: Estimate | None
+    requests_per_s: Estimate
+    output_tokens_per_s: Estimate
+    output_tokens_per_s_per_gpu: Estimate
+    meets_target_probability: float | None
+    at_target: RateAtTarget | None
+    full_step: Step
+    full_concurrency: int
+    cached_share_of_prefill: float
+    clock_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """The closed loop of one replica at any concurrency, and the estimates at a point of it."""
+
+    resolved: Resolved
+    replica: ReplicaUnderLoad
+    gpu_count: int
+
+    def at(self, concurrency: int) -> ServingPoint:
+        return self.replica.at(concurrency)
+
+    def ttft_s(self, point: ServingPoint) -> Estimate:
+        return Estimate.within_factor(point.ttft_s, TTFT_PRIOR.factor, self.resolved.coverage_fraction)
+
+    def tpot_s(self, point: ServingPoint) -> Estimate | None:
+        if point.tpot_s is None:
+            return None
+        return Estimate.within_factor(point.tpot_s, SERVING_PRIOR.factor, self.resolved.coverage_fraction)
+
+    def requests_per_s(self, point: ServingPoint) -> Estimate:
+        """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike."""
+        ttft, tpot = self.ttft_s(point), self.tpot_s(point)
+        gaps = self.replica.load.osl_tokens - 1
+        low = ttft.low + gaps * (tpot.low if tpot else 0.0)
+        high = ttft.high + gaps * (tpot.high if tpot else 0.0)
+        return Estimate(
+            point.requests_per_s,
+            point.concurrency / high,
+            point.concurrency / low,
+            self.resolved.coverage_fraction,
+        )
+
+    def meets(self, point: ServingPoint, target: Target) -> bool:
+        """The central estimate keeps the target at its statistic."""
+        ttft, tpot = tails(target.statistic)
+        within_ttft = target.ttft_s is None or point.ttft_s * ttft.ratio <= target.ttft_s
+        return within_ttft and (
+            target.tpot_s is None or point.tpot_s is None or point.tpot_s * tpot.ratio <= target.tpot_s
+        )
+
+    def target_probability(self, point: ServingPoint, target: Target) -> float | None:
+        """That both limits are kept: the smaller of the two, since their errors go together."""
+        ttft_tail, tpot_tail = tails(target.statistic)
+        chances = []
+        if target.ttft_s is not None:
+            chances.append(probability_at_most(target.ttft_s, median=point.ttft_s, sd=TTFT_PRIOR.sd, tail=ttft_tail))
+        if target.tpot_s is not None and point.tpot_s is not None:
+            chances.append(probability_at_most(target.tpot_s, median=point.tpot_s, sd=SERVING_PRIOR.sd, tail=tpot_tail))
+        return min(chances, default=None)
+
+
+def tails(statistic: Statistic | None) -> tuple[Tail, Tail]:
+    """Of TTFT and TPOT. The closed form gives a run's median; mean and median are not told apart."""
+    match statistic:
+        case Statistic.P99:
+            return TTFT_P99, TPOT_P99
+        case Statistic.P90:
+            return TTFT_P99.at(P90_SHARE_OF_P99), TPOT_P99.at(P90_SHARE_OF_P99)
+        case Statistic.MEAN | Statistic.P50 | None:
+            return NO_TAIL, NO_TAIL
+
+
+def speed(
+    resolved: Resolved,
+    costs: StepCosts,
+    parallelism: Parallelism,
+    fit: MemoryFit,
+    *,
+    gpu_count: int,
+    clock_fraction: float,
+) -> Speed:
+    """Every speed of a layout that fits, at the asked load or at the largest that keeps the target."""
+    costs = costs.at_clock(clock_fraction)
+    coverage, parameters = resolved.coverage_fraction, resolved.parameters
+    running_limit = max(1, min(fit.max_concurrency, resolved.deployment.settings.max_num_seqs * parallelism.dp))
+    load = Load(
+        isl_tokens=resolved.isl.mean_tokens,
+        osl_tokens=resolved.osl.mean_tokens,
+        cached_prefix_tokens=resolved.inputs.workload.cached_prefix_tokens,
+        running_limit=running_limit,
+        drafting=resolved.drafting,
+    )
+    replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=resolved.deployment.model.layer_count)
+    loop = _Loop(resolved, replica, gpu_count)
+    target = _target(resolved)
+    most_at_target = None
+    if target.is_set:
+        most_at_target = largest_concurrency(lambda number: loop.meets(loop.at(number), target), most=running_limit)
+    point = loop.at(_concurrency(resolved, loop, running_limit, most_at_target))
+    prefill = prefill_step(
+        costs,
+        parameters,
+        prompt_tokens=round(load.new_prompt_tokens),
+        cached_tokens=load.cached_prefix_tokens,
+        tokens_per_pass=resolved.deployment.settings.max_num_batched_tokens,
+    )
+    prefill_time = Estimate.within_factor(prefill.time_s, PREFILL_PRIOR.factor, coverage)
+    single = loop.at(1)
+    requests = loop.requests_per_s(point)
+    step_prior = SINGLE_STREAM_PRIOR if point.running == 1 else SERVING_PRIOR
+    return Speed(
+        load=load,
+        prefill=prefill,
+        prefill_time_s=prefill_time,
+        input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / gpu_count),
+        point=point,
+        step=replica.step(point.running),
+        step_time_s=Estimate.within_factor(point.step_time_s, step_prior.factor, coverage),
+        single_user_tokens_per_s=Estimate.within_factor(
+            load.drafting.acceptance_length_tokens / single.step_time_s, SINGLE_STREAM_PRIOR.factor, coverage
+        ),
+        ttft_s=loop.ttft_s(point),
+        tpot_s=loop.tpot_s(point),
+        requests_per_s=requests,
+        output_tokens_per_s=requests.scaled(load.osl_tokens),
+        output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / gpu_count),
+        meets_target_probability=loop.target_probability(point, target),
+        at_target=_rate_at_target(loop, most_at_target),
+        full_step=replica.plain.step(running_limit),
+        full_concurrency=running_limit,
+        cached_share_of_prefill=_cached_share(costs, resolved, load),
+        clock_fraction=clock_fraction,
+    )
+
+
+def _target(resolved: Resolved) -> Target:
+    """The target with its statistic said; percentiles of requests rest on few runs and unknown lengths."""
+    target, remarks = resolved.inputs.target, resolved.remarks
+    if not target.is_set:
+        return target
+    statistic = target.statistic or remarks.assume("target.statistic", Statistic.P50, "default")
+    if statistic in (Statistic.P90, Statistic.P99):
+        remarks.warn(
+            WarningCode.TAIL_FROM_FEW_RUNS,
+            f"{statistic} of TTFT and TPOT is taken from the median by ratios seen in 25 and 23 published runs",
+        )
+        if resolved.isl.p95_tokens is None or resolved.osl.p95_tokens is None:
+            remarks.warn(
+                WarningCode.TAIL_LENGTH_UNKNOWN,
+                f"a target at {statistic} depends on the longest requests, and only mean lengths were given",
+            )
+    return Target(target.ttft_s, target.tpot_s, statistic)
+
+
+def _concurrency(resolved: Resolved, loop: _Loop, running_limit: int, most_at_target: int | None) -> int:
+    """The asked concurrency, the one that serves the asked rate, or the largest that fits and keeps the target."""
+    asked, remarks = resolved.inputs.workload, resolved.remarks
+    if asked.concurrency is not None:
+        if asked.concurrency > running_limit:
+            remarks.warn(
+                WarningCode.REQUESTS_QUEUE,
+                f"{asked.concurrency} requests in flight exceed the {running_limit} that run at once: the rest wait",
+            )
+        return asked.concurrency
+    if asked.request_rate_per_s is not None:
+        rate = asked.request_rate_per_s
+        below = largest_concurrency(lambda number: loop.at(number).requests_per_s < rate, most=running_limit)
+        if below == running_limit:
+            remarks.warn(
+                WarningCode.RATE_NOT_SUSTAINED,
+                f"one replica serves at most {loop.at(running_limit).requests_per_s:.4g} requests/s, less than the "
+                f"{rate:g} asked for; shown at the {running_limit} requests that run at once",
+            )
+        return remarks.assume(
+            "workload.concurrency", min(below + 1, running_limit), "Little's law at request_rate_per_s"
+        )
+    if most_at_target is None:
+        return remarks.assume("workload.concurrency", running_limit, "the largest that fits, as no target was given")
+    return remarks.assume(
+        "workload.concurrency",
+        max(1, most_at_target),
+        "the largest that fits and meets the target" if most_at_target else "one request alone misses the target",
+    )
+
+
+def _rate_at_target(loop: _Loop, concurrency: int | None) -> RateAtTarget | None:
+    if not concurrency:
+        return None
+    point = loop.at(concurrency)
+    return RateAtTarget(concurrency, loop.requests_per_s(point).scaled(loop.replica.load.osl_tokens / loop.gpu_count))
+
+
+def _cached_share(costs: StepCosts, resolved: Resolved, load: Load) -> float:
+    """Share of a prompt's prefill that is attention reaching back over the cached prefix."""
+    if not load.cached_prefix_tokens:
+        return 0.0
+    total, uncached = (
+        prompt_time_s(costs, resolved.parameters, prompt_tokens=load.new_prompt_tokens, cached_tokens=cached)
+        for cached in (load.cached_prefix_tokens, 0)
+    )
+    return (total - uncached) / total

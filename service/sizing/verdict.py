@@ -1,0 +1,74 @@
+"""For whom the configuration suits: somebody who watches, or a queue that nobody watches.
+
+If a person watches, the speed of a single stream decides; if nobody waits, what the whole machine delivers at the
+concurrency that it holds. The thresholds stand in the sentence.
+"""
+
+from dataclasses import dataclass
+
+from service.sizing.estimate import Estimate
+from service.sizing.step import Step
+from service.sizing.workload import Target
+
+# MLPerf Inference, llama2-70b Interactive: p99 TPOT of at most 40 ms (mlperf.conf of the v5.1 results).
+INTERACTIVE_TPOT_S = 0.040
+AMORTISED_WEIGHTS_FRACTION = 0.5  # below it, sharing the weights' reads among more sequences has paid off
+
+
+@dataclass(frozen=True, slots=True)
+class Suits:
+    suits: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    interactive: Suits
+    batch: Suits
+
+
+def does_not_fit() -> Verdict:
+    no = Suits(False, "it does not fit: see memory_fit.shortfall_bytes_per_gpu and minimum_gpu_count")
+    return Verdict(no, no)
+
+
+def speeds_unknown() -> Verdict:
+    no = Suits(False, "it fits, but the vendor publishes too little to say how fast it is: see the warnings")
+    return Verdict(no, no)
+
+
+def verdict(
+    *,
+    target: Target,
+    meets_target_probability: float | None,
+    single_user_tokens_per_s: Estimate,
+    full_step: Step,
+    full_concurrency: int,
+    output_tokens_per_s_per_gpu: Estimate,
+) -> Verdict:
+    """``full_step`` is the decode step at the largest concurrency that fits."""
+    if target.is_set and meets_target_probability is not None:
+        interactive = Suits(
+            meets_target_probability >= 0.5,
+            f"the target is met with a probability of {meets_target_probability:.2f}, and 0.50 is asked for; one user "
+            f"alone decodes {_span(single_user_tokens_per_s)} tokens/s",
+        )
+    else:
+        interactive = Suits(
+            single_user_tokens_per_s.value >= 1 / INTERACTIVE_TPOT_S,
+            f"one user alone decodes {_span(single_user_tokens_per_s)} tokens/s; the threshold is "
+            f"{1 / INTERACTIVE_TPOT_S:g}, MLPerf's Interactive limit of {INTERACTIVE_TPOT_S * 1000:g} ms per token "
+            "for llama2-70b; give a target to judge by yours",
+        )
+    weights = full_step.time_fraction("weights") + full_step.time_fraction("experts")
+    batch = Suits(
+        weights < AMORTISED_WEIGHTS_FRACTION,
+        f"at the {full_concurrency} requests that fit, reading weights takes {weights:.2f} of a decode step, and below "
+        f"{AMORTISED_WEIGHTS_FRACTION:.2f} the batch has paid off; {_span(output_tokens_per_s_per_gpu)} output "
+        "tokens/s per GPU at the asked concurrency",
+    )
+    return Verdict(interactive, batch)
+
+
+def _span(estimate: Estimate) -> str:
+    return f"{estimate.value:.4g} ({estimate.low:.4g} to {estimate.high:.4g})"
