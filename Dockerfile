@@ -21,6 +21,6 @@ ENV PATH=/opt/sizing/bin:$PATH \
 USER 10001:10001
 VOLUME /data
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --start-interval=1s \
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
     CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f'http://127.0.0.1:{os.environ[\"SIZING_PORT\"]}/health/ready', timeout=2)"]
 CMD ["sizing", "serve"]

@@ -4,7 +4,7 @@ ifndef VIRTUAL_ENV
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 endif
 
-.PHONY: check check-long lint format-check types imports lock-check contract-check test fix serve openapi lock lock-upgrade
+.PHONY: check check-long lint format-check types imports lock-check contract-check test fix serve benchmark openapi lock lock-upgrade
 
 check: lint format-check types imports lock-check contract-check test
 
@@ -33,6 +33,10 @@ fix:
 
 serve:
 	sizing serve
+
+# How much of the server's throughput POST /sizing leaves to others, as a ratio; -m benchmarks.sizing --profile says why.
+benchmark:
+	python -m benchmarks.sizing
 
 # The contract is committed, so that a change of it is seen in review.
 openapi:

@@ -6,6 +6,7 @@ of other processes.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 
@@ -19,7 +20,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse
 
 from service import __version__
-from service.api import accelerators, contract, health, language_models, problems, sizing
+from service.api import accelerators, contract, health, language_models, problem_handlers, problem_kinds, sizing
 from service.api.middleware import BodyLimit, Failures, HeadAsGet, RequestIds
 from service.catalogue.database import create_database_engine
 from service.catalogue.loading import load_shipped_catalogue
@@ -27,8 +28,10 @@ from service.catalogue.migrating import migrate
 from service.catalogue.snapshot import LiveCatalogue
 from service.settings import Settings
 
+log = logging.getLogger("sizing")
+
 BLOCKING_REQUESTS_AT_ONCE = 4  # measured: more threads are slower under the interpreter's lock
-ROUTERS = (sizing.router, accelerators.router, language_models.router, health.router)
+ROUTERS = (sizing.router, accelerators.router, language_models.router, problem_kinds.router, health.router)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -45,7 +48,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    problems.install(app)
+    problem_handlers.install(app)
     for router in ROUTERS:
         app.include_router(router)
     _add_docs(app)
@@ -66,11 +69,11 @@ def _middleware(settings: Settings) -> list[Middleware]:
                 expose_headers=["ETag", "Location", "X-Request-ID"],
             )
         )
+    chain.append(Middleware(HeadAsGet))
     if settings.gzip:
         chain.append(Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5))
     return [
         *chain,
-        Middleware(HeadAsGet),
         Middleware(Failures),
         Middleware(BodyLimit, max_body_bytes=settings.max_body_bytes),
     ]
@@ -107,7 +110,10 @@ def open_catalogue(settings: Settings) -> LiveCatalogue:
 async def _watch_other_writers(catalogue: LiveCatalogue, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
-        await asyncio.to_thread(catalogue.refresh_if_reachable)
+        try:
+            await asyncio.to_thread(catalogue.refresh_if_reachable)
+        except Exception:  # whatever it is, the next look may succeed
+            log.exception("the catalogue could not be refreshed")
 
 
 def _add_docs(app: FastAPI) -> None:

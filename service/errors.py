@@ -81,7 +81,7 @@ class RecordRetired(NotFound):
     title = "The record has been retired"
 
     def __init__(self, noun: str, slug: str) -> None:
-        super().__init__(f"the {noun} {slug!r} has been retired; its history can still be read, and a PUT brings it back")
+        super().__init__(f"the {noun} {slug!r} is retired; its history can still be read, and a PUT brings it back")
 
 
 class AmbiguousName(ServiceError):

@@ -165,7 +165,12 @@ def test_the_image_is_not_root_takes_hashed_packages_and_says_whether_it_is_read
     text = (ROOT / "Dockerfile").read_text()
     assert re.search(r"^USER 10001:10001$", text, re.MULTILINE)
     assert "--require-hashes -r requirements.lock" in text
-    assert "/health/ready" in text
+    health_check = re.search(r"^HEALTHCHECK .*\n    CMD (\[.*\])$", text, re.MULTILINE)
+    assert health_check
+    python, dash_c, program = json.loads(health_check[1])
+    assert (python, dash_c) == ("python", "-c")
+    assert "/health/ready" in program
+    compile(program, "HEALTHCHECK", "exec")
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 
 from service.api.problems import (
     BodyTooLarge,
+    DatabaseUnavailable,
     MalformedBody,
     MediaTypeNotSupported,
     Problem,
@@ -23,6 +24,7 @@ likeness. Records have revisions: a write needs `If-Match` with the `ETag` that 
 an opaque `next_cursor`. Request bodies are `application/json` in UTF-8, without repeated keys, NaN or Infinity.
 """
 
+STORED = {"accelerators", "models"}  # tags of the operations that may need the database
 FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
@@ -61,6 +63,8 @@ def _add_general_problems(operation: dict[str, Any]) -> None:
         general = (MalformedBody, BodyTooLarge, MediaTypeNotSupported, RequestInvalid)
     elif operation.get("parameters"):
         general = (RequestInvalid,)
+    if not STORED.isdisjoint(operation.get("tags", ())):
+        general = (*general, DatabaseUnavailable)
     responses = operation["responses"]
     if "HTTPValidationError" in json.dumps(responses.get("422", {})):
         del responses["422"]

@@ -1,7 +1,7 @@
 """What routes ask for: the snapshot, the engine for writes, the revision that a caller has read, an ETag's answer."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Request, Response
 from sqlalchemy import Engine
@@ -55,6 +55,9 @@ async def expected_revision(
 
 ExpectedRevision = Annotated[int | None, Depends(expected_revision)]
 SlugPath = Annotated[str, Path(min_length=1, max_length=200, description="slug of the record, in lower case")]
+
+
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Not modified since the ETag in If-None-Match"}}
 
 
 def record_etag(revision: int) -> str:

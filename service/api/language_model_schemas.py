@@ -28,7 +28,7 @@ class LanguageModelReplacement(RequestModel):
 
     config: Config
     aliases: list[ModelName] = Field(default=[], max_length=50, description="further names, slashes allowed")
-    name: str | None = Field(None, min_length=1, max_length=200, description="for display; left out, the slug")
+    name: str | None = Field(None, pattern=r"\S", max_length=200, description="for display; left out, the slug")
 
 
 class LanguageModelCreate(LanguageModelReplacement):

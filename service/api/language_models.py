@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from service.api.dependencies import (
+    NOT_MODIFIED,
     CatalogueDep,
     ExpectedRevision,
     SlugPath,
@@ -16,6 +19,7 @@ from service.api.dependencies import (
     not_modified,
     record_etag,
 )
+from service.api.language_model_document import family_of, read_of, summary_of
 from service.api.language_model_schemas import (
     LanguageModelCreate,
     LanguageModelMemory,
@@ -27,14 +31,13 @@ from service.api.language_model_schemas import (
     ListQuestion,
     MemoryQuestion,
     ModelArchitectures,
-    ParameterCounts,
     ReadQuestion,
 )
 from service.api.pages import CursorInvalid, Page, page_of
 from service.api.problems import PreconditionInvalid, problem_responses
 from service.api.strict_json import StrictJsonRoute
 from service.catalogue.language_models import LANGUAGE_MODELS
-from service.catalogue.model_records import uploaded_record
+from service.catalogue.model_records import LanguageModelRecord, uploaded_record
 from service.catalogue.records import (
     create_record,
     get_document,
@@ -44,12 +47,10 @@ from service.catalogue.records import (
     writing,
 )
 from service.catalogue.snapshot import LiveCatalogue, SnapshotLanguageModel
-from service.catalogue.sources import source_documents
 from service.errors import (
     AmbiguousName,
     ArchitectureNotSupported,
     ConfigInvalid,
-    Invalid,
     NameTaken,
     ParallelismNotLegal,
     RecordRetired,
@@ -59,8 +60,7 @@ from service.errors import (
     UnknownRevision,
 )
 from service.sizing.architectures import SUPPORTED_ARCHITECTURES
-from service.sizing.language_model import LanguageModel, active_parameter_count, parameter_counts
-from service.sizing.model_memory import model_memory, model_parameter_counts
+from service.sizing.model_memory import model_memory
 from service.sizing.parallelism import Parallelism
 from service.sizing.weights import layout_problem
 
@@ -87,7 +87,9 @@ REPLACE_EXAMPLES: dict[str, Any] = {
 
 
 @router.get(
-    "/models", summary="List models", responses=problem_responses(UnknownLanguageModel, AmbiguousName, CursorInvalid)
+    "/models",
+    summary="List models",
+    responses={**NOT_MODIFIED, **problem_responses(UnknownLanguageModel, RecordRetired, AmbiguousName, CursorInvalid)},
 )
 async def list_models(
     question: Annotated[ListQuestion, Query()], snapshot: SnapshotDep, request: Request, response: Response
@@ -101,7 +103,7 @@ async def list_models(
     if question.name is not None:
         entries = [snapshot.language_model(question.name)]
     if question.family is not None:
-        entries = [entry for entry in entries if _family(entry) == question.family.lower()]
+        entries = [entry for entry in entries if family_of(entry) == question.family.lower()]
     page, next_cursor = page_of(
         entries,
         key=lambda entry: (entry.slug,),
@@ -109,7 +111,7 @@ async def list_models(
         limit=question.limit,
         cursor=question.cursor,
     )
-    return Page(items=[LanguageModelSummary(**_summary(entry)) for entry in page], next_cursor=next_cursor)
+    return Page(items=[summary_of(entry) for entry in page], next_cursor=next_cursor)
 
 
 @router.post(
@@ -124,7 +126,7 @@ def create_model(
     response: Response,
 ) -> LanguageModelRead:
     """An architecture that is not modelled is refused by name; `GET /model-architectures` lists those that are."""
-    record = uploaded_record(slug=body.slug, config=body.config, aliases=tuple(body.aliases), name=body.name)
+    record = _record_of(body.slug, body)
     with writing(catalogue.engine) as session:
         create_record(session, LANGUAGE_MODELS, record)
     response.headers["Location"] = f"/models/{record.slug}"
@@ -134,7 +136,7 @@ def create_model(
 @router.get(
     "/models/{slug}",
     summary="One model",
-    responses=problem_responses(UnknownLanguageModel, UnknownRevision, AmbiguousName),
+    responses={**NOT_MODIFIED, **problem_responses(UnknownLanguageModel, UnknownRevision, AmbiguousName)},
 )
 async def get_model(
     slug: SlugPath,
@@ -151,7 +153,7 @@ async def get_model(
     if unchanged := not_modified(request, etag):
         return unchanged  # type: ignore[return-value]  # FastAPI passes a Response through
     response.headers["ETag"] = etag
-    return _read(entry)
+    return read_of(entry)
 
 
 @router.get(
@@ -197,7 +199,7 @@ def replace_model(
 ) -> LanguageModelRead:
     """A new revision; the old ones stay readable. Brings a retired model back."""
     known = _known_slug(catalogue, slug)
-    record = uploaded_record(slug=known, config=body.config, aliases=tuple(body.aliases), name=body.name)
+    record = _record_of(known, body)
     with writing(catalogue.engine) as session:
         replace_record(session, LANGUAGE_MODELS, record, expected_revision=expected)
     return _after_write(catalogue, known, response)
@@ -256,17 +258,26 @@ async def list_model_architectures() -> ModelArchitectures:
     return ModelArchitectures(items=list(SUPPORTED_ARCHITECTURES))
 
 
+def _record_of(slug: str, body: LanguageModelReplacement) -> LanguageModelRecord:
+    try:
+        return uploaded_record(slug=slug, config=body.config, aliases=tuple(body.aliases), name=body.name)
+    except ValidationError as error:  # what the members say together, such as an alias given twice
+        found = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in found]) from None
+
+
 def _known_slug(catalogue: LiveCatalogue, slug: str) -> str:
-    """Writes take slugs alone; an alias would hide which record is meant."""
-    if slug.lower() in catalogue.snapshot.language_models.slugs_by_alias:
-        raise UnknownLanguageModel(slug, catalogue.snapshot.language_models.by_slug)
+    """Writes take slugs alone: an alias would hide which record is meant. Other text never reaches the database."""
+    known = catalogue.refresh().language_models.by_slug
+    if slug.lower() not in known:
+        raise UnknownLanguageModel(slug, known)
     return slug.lower()
 
 
 def _after_write(catalogue: LiveCatalogue, slug: str, response: Response) -> LanguageModelRead:
     entry = catalogue.refresh().language_models.find(slug)
     response.headers["ETag"] = record_etag(entry.revision)
-    return _read(entry)
+    return read_of(entry)
 
 
 def _old_revision(catalogue: LiveCatalogue, entry: SnapshotLanguageModel, revision: int) -> SnapshotLanguageModel:
@@ -278,56 +289,4 @@ def _old_revision(catalogue: LiveCatalogue, entry: SnapshotLanguageModel, revisi
         origin=stored.revision.origin,
         retired_at=entry.retired_at,
         document=stored.document,
-    )
-
-
-def _built(entry: SnapshotLanguageModel) -> LanguageModel | None:
-    """``None`` for a config that an earlier release accepted and this one does not."""
-    try:
-        return entry.model
-    except Invalid:
-        return None
-
-
-def _family(entry: SnapshotLanguageModel) -> str | None:
-    model = _built(entry)
-    return model.family.lower() if model else None
-
-
-def _summary(entry: SnapshotLanguageModel) -> dict[str, Any]:
-    record, model = entry.record, _built(entry)
-    return {
-        "slug": entry.slug,
-        "aliases": list(record.aliases),
-        "ambiguous_aliases": list(record.ambiguous_aliases),
-        "name": record.name,
-        "family": model and model.family,
-        "revision": entry.revision,
-        "total_parameter_count": model and sum(parameter_counts(model.tensors).values()),
-        "active_parameter_count": model and active_parameter_count(model),
-        "max_context_tokens": model and model.max_context_tokens,
-        "checkpoint_scheme": model and model.checkpoint_scheme,
-    }
-
-
-def _read(entry: SnapshotLanguageModel) -> LanguageModelRead:
-    record, model = entry.record, _built(entry)
-    return LanguageModelRead(
-        **_summary(entry),
-        origin=entry.origin,
-        retired_at=entry.retired_at,
-        config_kind=record.config_kind,
-        layer_count=model and model.layer_count,
-        hidden_size=model and model.hidden_size,
-        vocabulary_size=model and model.vocabulary_size,
-        attention_head_count=model and model.attention_head_count,
-        kv_head_count=model and model.kv_head_count,
-        expert_count=model and model.expert_count,
-        experts_per_token=model and model.experts_per_token,
-        tied_embedding=model and model.tied_embedding,
-        checkpoint_kv_cache=model and model.checkpoint_kv_cache,
-        parameter_counts=model and ParameterCounts(**model_parameter_counts(model)),
-        config=record.config,
-        note=record.note,
-        sources=source_documents(record.sources),
     )

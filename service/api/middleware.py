@@ -10,7 +10,7 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.problems import REQUEST_ID_KEY, BodyTooLarge, problem_response
+from service.api.problems import REQUEST_ID_KEY, BodyTooLarge, InternalError, http_problem_response
 
 log = logging.getLogger("sizing")
 
@@ -66,12 +66,8 @@ class Failures:
             log.exception("request %s failed: %s %s", scope[REQUEST_ID_KEY], scope["method"], scope["path"])
             if started:
                 raise
-            response = problem_response(
-                scope,
-                status=500,
-                code="internal_error",
-                title="The service failed",
-                detail="the failure is ours and is logged under the request_id",
+            response = http_problem_response(
+                scope, InternalError("the failure is ours, and is logged under the request_id")
             )
             await response(scope, receive, send)
 
@@ -90,10 +86,7 @@ class BodyLimit:
         error = BodyTooLarge(f"a request body may have at most {self.max_body_bytes} bytes")
         length = Headers(scope=scope).get("content-length", "")
         if length.isdecimal() and int(length[:20]) > self.max_body_bytes:
-            response = problem_response(
-                scope, status=error.status, code=error.code, title=error.title, detail=error.detail
-            )
-            await response(scope, receive, send)
+            await http_problem_response(scope, error)(scope, receive, send)
             return
         received_bytes = 0
 

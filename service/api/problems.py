@@ -13,22 +13,16 @@ The text is for people, ``code`` for programs; both are stable. Values that were
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Scope
 
 from service import errors
 
 MEDIA_TYPE = "application/problem+json"
-UNION_TAGS = ("(value)", "(object)")  # which form of a union was meant: in pydantic's paths, not in the body
 REQUEST_ID_KEY = "sizing.request_id"
 
 STATUS: Mapping[type[Exception], int] = {
@@ -81,6 +75,18 @@ class HttpProblem(HTTPException):
         return self.detail
 
 
+class NoSuchResource(HttpProblem):
+    code, title, status = "no_such_resource", "No resource has this path", 404
+
+
+class MethodNotAllowed(HttpProblem):
+    code, title, status = "method_not_allowed", "The resource does not answer this method", 405
+
+
+class InternalError(HttpProblem):
+    code, title, status = "internal_error", "The service failed", 500
+
+
 class MalformedBody(HttpProblem):
     code, title, status = "malformed_body", "The body is not acceptable JSON", 400
 
@@ -99,6 +105,10 @@ class RequestInvalid(HttpProblem):
 
 class PreconditionInvalid(HttpProblem):
     code, title, status = "precondition_invalid", "If-Match is not an ETag of this service", 400
+
+
+class DatabaseUnavailable(HttpProblem):
+    code, title, status = "database_unavailable", "The database does not answer", 503
 
 
 class NotReady(HttpProblem):
@@ -157,6 +167,17 @@ def problem_responses(*kinds: type[errors.ServiceError] | type[HttpProblem]) -> 
     }
 
 
+def problem_kinds() -> dict[str, type[errors.ServiceError] | type[HttpProblem]]:
+    """Every kind of problem by its code: what ``type`` refers to."""
+    waiting: list[type[Any]] = [errors.ServiceError, HttpProblem]
+    kinds: dict[str, type[Any]] = {}
+    while waiting:
+        kind = waiting.pop()
+        kinds.setdefault(kind.code, kind)
+        waiting += kind.__subclasses__()
+    return dict(sorted(kinds.items()))
+
+
 def json_pointer(path: Iterable[str | int]) -> str:
     """RFC 6901.
 
@@ -192,103 +213,16 @@ def problem_response(
     return Response(json.dumps(document), status, headers, MEDIA_TYPE)
 
 
-async def _on_service_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, errors.ServiceError)  # noqa: S101 - the handler is registered for this class only
-    field_errors = []
-    if isinstance(error, errors.Invalid) and error.field:
-        field_errors = [{"pointer": json_pointer(error.field), "detail": error.detail}]
-    cause = error.cause if isinstance(error, UnresolvedName) else error
-    members: dict[str, Any] = {}
-    if isinstance(cause, errors.AmbiguousName):
-        members["candidates"] = list(cause.candidates)
+def http_problem_response(
+    scope: Scope, error: HttpProblem, *, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    field_errors = [] if error.path is None else [{"pointer": json_pointer(error.path), "detail": error.detail}]
     return problem_response(
-        request.scope,
-        status=status_of(type(error)),
+        scope,
+        status=status or error.status,
         code=error.code,
         title=error.title,
         detail=error.detail,
         field_errors=field_errors,
-        **members,
+        headers=headers,
     )
-
-
-async def _on_validation_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - the handler is registered for this class only
-    field_errors = [_field_error(each["loc"], each["msg"]) for each in error.errors()[:100]]
-    first = field_errors[0]
-    where = first.get("pointer") or first.get("parameter") or "the body"
-    more = f" (and {len(field_errors) - 1} more, see errors)" if len(field_errors) > 1 else ""
-    return problem_response(
-        request.scope,
-        status=RequestInvalid.status,
-        code=RequestInvalid.code,
-        title=RequestInvalid.title,
-        detail=f"{where}: {first['detail']}{more}",
-        field_errors=field_errors,
-    )
-
-
-def _field_error(location: Sequence[str | int], message: str) -> dict[str, str]:
-    place, *path = (part for part in location if part not in UNION_TAGS)
-    detail = message.removeprefix("Value error, ")[:500]
-    if place == "body":
-        return {"pointer": json_pointer(path), "detail": detail}
-    return {"parameter": ".".join(str(part)[:200] for part in path), "detail": detail}
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - the handler is registered for this class only
-    if isinstance(error, HttpProblem):
-        field_errors = [{"pointer": json_pointer(error.path), "detail": error.detail}] if error.path is not None else []
-        return problem_response(
-            request.scope,
-            status=error.status,
-            code=error.code,
-            title=error.title,
-            detail=error.detail,
-            field_errors=field_errors,
-            headers=error.headers,
-        )
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return _method_not_allowed(request)
-    detail = error.detail
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        detail = "no resource has this path; /openapi.json and /docs list them all"
-    phrase = HTTPStatus(error.status_code).phrase
-    return problem_response(
-        request.scope,
-        status=error.status_code,
-        code=phrase.lower().replace(" ", "_"),
-        title=phrase,
-        detail=detail,
-        headers=error.headers,
-    )
-
-
-def _method_not_allowed(request: Request) -> Response:
-    """The framework's Allow names the first route of the path only; this one unites them."""
-    allowed = allowed_methods(request.app, request.scope)
-    return problem_response(
-        request.scope,
-        status=405,
-        code="method_not_allowed",
-        title="Method Not Allowed",
-        detail=f"this resource answers {', '.join(allowed)}",
-        headers={"Allow": ", ".join(allowed)},
-    )
-
-
-def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
-    """Every method that some route answers at the path, HEAD beside GET."""
-    methods = []
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-        asked = {**scope, "method": method, "path_params": {}}
-        if any(route.matches(dict(asked))[0] is Match.FULL for route in app.router.routes):
-            methods += ["GET", "HEAD"] if method == "GET" else [method]
-    return methods
-
-
-def install(app: FastAPI) -> None:
-    app.add_exception_handler(errors.ServiceError, _on_service_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)

@@ -1,8 +1,10 @@
 """The answer of ``POST /sizing`` as a document, built by hand: validating it again would cost more than the physics.
 
-Its schema is ``sizing_answer.py``; the tests hold the two together.
+Its schema is ``sizing_answer.py``; the tests hold the two together. Words of closed sets are written as plain text:
+an enum costs the serialiser more than a number of the physics.
 """
 
+from enum import Enum
 from math import isinf
 from typing import Any
 
@@ -10,12 +12,14 @@ from service.catalogue.snapshot import SnapshotAccelerator, SnapshotLanguageMode
 from service.sizing.crossover import Crossover
 from service.sizing.estimate import Estimate
 from service.sizing.memory import MemoryFit
+from service.sizing.parallelism import Parallelism
 from service.sizing.plan import SizingResult
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved, main_choice
 from service.sizing.roofline import Bound
 from service.sizing.speed import Speed
 from service.sizing.step import Step
+from service.sizing.workload import Statistic
 
 METHOD_SOURCE = {
     "title": "Step-time model and its parameters: fitted to 2,448 published runs (InferenceX, TensorRT-LLM performance "
@@ -51,20 +55,16 @@ def sizing_document(
             for each in resolved.remarks.assumptions
         ],
         "warnings": [
-            *({"code": each.code, "detail": each.detail} for each in resolved.remarks.warnings),
+            *({"code": each.code.value, "detail": each.detail} for each in resolved.remarks.warnings),
             *(_wide_intervals(reached) if reached else ()),
         ],
         "sources": [
-            *_cited(accelerator),
-            *(_cited(stored_model) if stored_model else ()),
+            *accelerator.cited,
+            *(stored_model.cited if stored_model else ()),
             {"title": resolved.deployment.settings.engine.source, "url": None},
             METHOD_SOURCE,
         ],
     }
-
-
-def _cited(entry: SnapshotAccelerator | SnapshotLanguageModel) -> list[dict[str, str]]:
-    return [{"title": source.title, "url": source.url} for source in entry.sources]
 
 
 def estimate(of: Estimate | None) -> dict[str, Any] | None:
@@ -75,15 +75,15 @@ def estimate(of: Estimate | None) -> dict[str, Any] | None:
         "low": of.low,
         "high": of.high,
         "coverage_fraction": of.coverage_fraction,
-        "basis": of.basis,
+        "basis": of.basis.value,
     }
 
 
 def _assumed(value: Any) -> Any:
-    """A layout is an object in JSON too."""
-    if hasattr(value, "device_count"):
+    """As JSON has it: a layout is an object, a member of a closed set its plain word."""
+    if isinstance(value, Parallelism):
         return {"tp": value.tp, "pp": value.pp, "ep": value.ep, "dp": value.dp}
-    return value
+    return value.value if isinstance(value, Enum) else value
 
 
 def _inputs(
@@ -102,7 +102,7 @@ def _inputs(
         "accelerator_revision": accelerator.revision,
         "catalogue_revision": catalogue_revision,
         "precision": _precision(resolved),
-        "density": inputs.density,
+        "density": inputs.density.value,
         "parallelism": _assumed(result.parallelism),
         "gpu_count_per_replica": result.replicas.gpu_count_per_replica,
         "replica_count": result.replicas.replica_count,
@@ -115,7 +115,11 @@ def _inputs(
             "request_rate_per_s": inputs.workload.request_rate_per_s,
             "cached_prefix_tokens": inputs.workload.cached_prefix_tokens,
         },
-        "target": {"ttft_s": target.ttft_s, "tpot_s": target.tpot_s, "statistic": target.statistic or "p50"}
+        "target": {
+            "ttft_s": target.ttft_s,
+            "tpot_s": target.tpot_s,
+            "statistic": (target.statistic or Statistic.P50).value,
+        }
         if target.is_set
         else None,
         "engine": {
@@ -139,7 +143,7 @@ def _inputs(
         "power": {
             "limit_w_per_gpu": inputs.power.limit_w_per_gpu,
             "pue": inputs.power.pue,
-            "scope": inputs.power.scope,
+            "scope": inputs.power.scope.value,
         },
         "economics": {
             "usd_per_gpu_h": inputs.economics.usd_per_gpu_h,
@@ -156,8 +160,8 @@ def _precision(resolved: Resolved) -> dict[str, Any]:
     choice = main_choice(resolved.rates, scheme) if resolved.rates else None
     return {
         "weights": scheme,
-        "kv_cache": resolved.deployment.kv_cache,
-        "compute": choice.precision if choice else None,
+        "kv_cache": resolved.deployment.kv_cache.value,
+        "compute": choice.precision.value if choice else None,
         "compute_reason": choice.reason if choice else None,
     }
 
@@ -200,12 +204,12 @@ def _crossover(crossover: Crossover | None) -> dict[str, Any] | None:
         "weights_only_batch": crossover.weights_only_batch,
         "batch": _finite(crossover.batch),
         "attained_batch": _finite(crossover.attained_batch),
-        "bound": crossover.bound,
+        "bound": crossover.bound.value,
         "reason": crossover.reason,
         "operators": [
             {
                 "name": each.name,
-                "bound": each.bound,
+                "bound": each.bound.value,
                 "arithmetic_intensity_flop_per_byte": each.arithmetic_intensity_flop_per_byte,
             }
             for each in crossover.operators
@@ -219,7 +223,9 @@ def _finite(value: float) -> float | None:
 
 
 def _terms(step: Step) -> list[dict[str, Any]]:
-    return [{"name": term.name, "time_s": term.time_s, "bound": term.bound} for term in step.terms if term.time_s > 0]
+    return [
+        {"name": term.name, "time_s": term.time_s, "bound": term.bound.value} for term in step.terms if term.time_s > 0
+    ]
 
 
 def _prefill(reached: Speed, crossover: Crossover) -> dict[str, Any]:
@@ -229,7 +235,7 @@ def _prefill(reached: Speed, crossover: Crossover) -> dict[str, Any]:
     return {
         "time_s": estimate(reached.prefill_time_s),
         "input_tokens_per_s_per_gpu": estimate(reached.input_tokens_per_s_per_gpu),
-        "bound": step.bound,
+        "bound": step.bound.value,
         "arithmetic_intensity_flop_per_byte": balance * work_to_reads,
         "mfu": step.mfu,
         "mbu": step.mbu,
@@ -243,7 +249,7 @@ def _decode(reached: Speed) -> dict[str, Any]:
         "batch": reached.point.running,
         "step_time_s": estimate(reached.step_time_s),
         "single_user_tokens_per_s": estimate(reached.single_user_tokens_per_s),
-        "bound": step.bound,
+        "bound": step.bound.value,
         "mbu": step.mbu,
         "mfu": step.mfu,
         "terms": _terms(step),
@@ -269,8 +275,8 @@ def _energy(result: SizingResult) -> dict[str, Any]:
     return {
         "scopes": [
             {
-                "scope": each.scope,
-                "kind": each.kind,
+                "scope": each.scope.value,
+                "kind": each.kind.value,
                 "because": each.because,
                 "power_w_per_gpu": estimate(each.power_w_per_gpu),
                 "output_tokens_per_s_per_w": estimate(rate.per(each.power_w_per_gpu))
@@ -284,7 +290,7 @@ def _energy(result: SizingResult) -> dict[str, Any]:
         ],
         "at_target": {
             "concurrency": at_target.concurrency,
-            "scope": at_target.scope,
+            "scope": at_target.scope.value,
             "output_tokens_per_s_per_gpu": estimate(at_target.output_tokens_per_s_per_gpu),
             "output_tokens_per_s_per_w": estimate(at_target.output_tokens_per_s_per_w),
         }
@@ -323,4 +329,4 @@ def _wide_intervals(reached: Speed) -> list[dict[str, str]]:
     if not wide:
         return []
     detail = f"{', '.join(wide)}: the interval is wider than the value; a stored run of a similar setup narrows it"
-    return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER, "detail": detail}]
+    return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER.value, "detail": detail}]

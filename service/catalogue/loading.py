@@ -17,9 +17,10 @@ from sqlmodel import Session, select
 import service
 from service.catalogue.accelerator_records import AcceleratorRecord, load_accelerator_records
 from service.catalogue.accelerators import ACCELERATORS
+from service.catalogue.database import writing_transaction
 from service.catalogue.language_models import LANGUAGE_MODELS
 from service.catalogue.model_records import LanguageModelRecord, load_model_records
-from service.catalogue.records import Record, RecordKind, create_record, document_digest, replace_record, writing
+from service.catalogue.records import Record, RecordKind, create_record, document_digest, replace_record
 from service.catalogue.tables import CatalogueStateRow, Origin
 from service.errors import NameTaken
 
@@ -35,13 +36,14 @@ def load_shipped_catalogue(engine: Engine) -> int:
         if session.exec(select(CatalogueStateRow.shipped_digest)).one() == digest:
             return 0
     accelerators, models = load_accelerator_records(), load_model_records()
-    with writing(engine) as session:
-        state = session.get_one(CatalogueStateRow, 1)
+    with writing_transaction(engine) as session:
+        state = session.get_one(CatalogueStateRow, 1, with_for_update=True)
         if state.shipped_digest == digest:  # another replica was first
             return 0
         written = upgrade_records(session, ACCELERATORS, accelerators.values())
         written += upgrade_records(session, LANGUAGE_MODELS, models.values())
         state.shipped_digest = digest
+        state.revision += 1
         session.add(state)
     log.info("stored %s records of the shipped catalogue", written)
     return written

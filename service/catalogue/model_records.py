@@ -106,7 +106,7 @@ def load_model_records(
             raise CatalogueFileInvalid(file, "ambiguous_aliases", f"{name!r} belongs to {owners[name]} alone")
         if len(claims) == 1:
             raise CatalogueFileInvalid(file, "ambiguous_aliases", f"{name!r} means no other record than {slug}")
-    return records
+    return dict(sorted(records.items()))
 
 
 def _read_record(file: str, entry: Any, registry: Mapping[str, Source]) -> LanguageModelRecord:

@@ -194,6 +194,7 @@ class LiveCatalogue:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._lock = threading.Lock()
+        self._reachable = True
         self.snapshot = read_snapshot(engine)
 
     def refresh(self) -> Snapshot:
@@ -206,14 +207,16 @@ class LiveCatalogue:
             return self.snapshot
 
     def refresh_if_reachable(self) -> bool:
-        """As ``refresh``; without a database the last snapshot stays."""
+        """As ``refresh``; without a database the last snapshot stays. The log says when it goes and comes back."""
         try:
             self.refresh()
         except SQLAlchemyError as error:
-            log.warning(
-                "the catalogue cannot be refreshed (%s); answering from revision %s",
-                type(error).__name__,
-                self.snapshot.revision,
-            )
-            return False
-        return True
+            if self._reachable:
+                revision = self.snapshot.revision
+                log.warning("no database (%s): answering from catalogue revision %s", type(error).__name__, revision)
+            self._reachable = False
+        else:
+            if not self._reachable:
+                log.warning("the database answers again")
+            self._reachable = True
+        return self._reachable

@@ -55,10 +55,14 @@ def serve(arguments: argparse.Namespace) -> int:
     """Runs until it is stopped. What would stop the start is said in one line before the server is set up."""
     settings = settings_of(arguments)
     check_database(settings)
+    import logging
+
     import uvicorn
 
     from service.app import create_app
 
+    logging.basicConfig(format="%(levelname)s: %(name)s: %(message)s")
+    logging.getLogger("sizing").setLevel(settings.log_level.upper())
     uvicorn.run(
         create_app(settings),
         host=settings.host,

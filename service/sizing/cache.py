@@ -91,10 +91,11 @@ def state_bytes_per_sequence(model: LanguageModel, *, tp: int = 1) -> int:
     Heads divide among ranks, and groups of heads as far as they go. The convolution keeps one column less
     than its kernel is wide, as engines do.
     """
-    return sum(group.layer_count * _layer_state_bytes(group, model, tp) for group in model.layer_groups)
+    return sum(group.layer_count * layer_state_bytes(group, model, tp=tp) for group in model.layer_groups)
 
 
-def _layer_state_bytes(group: LayerGroup, model: LanguageModel, tp: int) -> int:
+def layer_state_bytes(group: LayerGroup, model: LanguageModel, *, tp: int) -> int:
+    """Of one layer on one rank."""
     if not group.state_head_count:
         return 0
     head_share = ceil(group.state_head_count / tp) / group.state_head_count

@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from service.errors import RateNotPublished
 from service.sizing.accelerator import Accelerator
+from service.sizing.cache import elements_bytes, kv_elements_per_token, state_bytes_per_sequence
 from service.sizing.interconnect import all_reduce_bytes, all_to_all_bytes, group_link
-from service.sizing.language_model import Component, LanguageModel, LayerGroup, LayerKind
+from service.sizing.language_model import LanguageModel, LayerGroup, LayerKind
 from service.sizing.parallelism import Parallelism
 from service.sizing.parameters import StepParameters
 from service.sizing.precision import Density, Precision
@@ -145,10 +146,10 @@ def step_costs(
     dense, experts, head_s = _matrix_costs(weights, rates, parameters, parallelism, model)
     all_reduces = (1 if ep > 1 else 2) * model.layer_count
     reduce_bytes = all_reduces * all_reduce_bytes(tokens=1, hidden_size=model.hidden_size, tp=tp)
-    exchange_bytes = _moe_layer_count(model) * all_to_all_bytes(
+    exchange_bytes = weights.moe_layer_count * all_to_all_bytes(
         tokens=1 / tp, hidden_size=model.hidden_size, experts_per_token=model.experts_per_token, ep=ep
     )
-    state_bytes = sum(state_bytes_per_rank(model, group, tp=tp) for group in model.layer_groups)
+    state_bytes = state_bytes_per_sequence(model, tp=tp)
     return StepCosts(
         dense_read_s=weights.dense_read_bytes_per_rank(parallelism, whole) / bandwidth,
         expert_read_s=weights.expert_read_bytes / (tp * dp) / bandwidth,
@@ -205,7 +206,8 @@ def _attention_cost(
     group: LayerGroup, parallelism: Parallelism, kv_cache: Precision, bandwidth: float, rates: ComputeRates
 ) -> AttentionCost:
     tp, pp = parallelism.tp, parallelism.pp
-    read_bytes = group.layer_count * kv_bytes_per_token_per_rank(group, tp=tp, kv_cache=kv_cache)
+    cached_elements = kv_elements_per_token(group, tp=tp) - group.index_key_width
+    read_bytes = group.layer_count * elements_bytes(cached_elements, kv_cache)
     index_elements = group.layer_count * group.index_key_width
     compute = 2 * group.layer_count / (tp * pp) / rates.sixteen_bit.flop_per_s
     return AttentionCost(
@@ -216,29 +218,6 @@ def _attention_cost(
         index_read_s_per_token=index_elements * INDEX_KEY_BYTES / pp / bandwidth,
         index_compute_s_per_token=compute * group.index_key_width * group.index_head_count,
     )
-
-
-def kv_bytes_per_token_per_rank(group: LayerGroup, *, tp: int, kv_cache: Precision) -> float:
-    """Of one layer of the group: KV heads are split over tp, and copied once tp exceeds them (MLA has one)."""
-    heads_per_rank = -(-group.kv_head_count // tp)
-    return heads_per_rank * (group.key_width + group.value_width) * kv_cache.element_bytes
-
-
-def state_bytes_per_rank(model: LanguageModel, group: LayerGroup, *, tp: int) -> float:
-    """Recurrent and convolution state of one sequence in all layers of the group, split by its own heads."""
-    if not group.recurrent_state_elements:
-        return 0.0
-    state = group.recurrent_state_elements * model.recurrent_state_precision.element_bytes
-    convolution = group.conv_state_elements * model.conv_state_precision.element_bytes
-    return group.layer_count * (state + convolution) / min(tp, group.state_head_count or 1)
-
-
-def _moe_layer_count(model: LanguageModel) -> int:
-    layers: set[int] = set()
-    for tensor in model.tensors:
-        if tensor.component is Component.EXPERTS:
-            layers.update(tensor.layers)
-    return len(layers)
 
 
 def layer_overhead_s(model: LanguageModel, parameters: StepParameters, *, memory_bandwidth_bytes_per_s: float) -> float:

@@ -106,14 +106,14 @@ def crossover(
 def _reason(costs: StepCosts, *, batch: int, crossover: float, context_tokens: float) -> str:
     if crossover == inf:
         return (
-            f"never: at {context_tokens:g} tokens of context a sequence's own KV reads take longer than its "
-            "arithmetic, so more sequences do not help"
+            f"never at printed rates: at {context_tokens:g} tokens of context a sequence's own KV reads take longer "
+            "than its arithmetic, so more sequences do not help"
         )
     side = "below" if batch < crossover else "at or above"
     experts = " with the experts that such a batch reads" if costs.expert_count else ""
     return (
-        f"at {context_tokens:g} tokens of context arithmetic overtakes reading at {crossover:.0f} sequences"
-        f"{experts}; {batch} is {side} it"
+        f"at printed rates and {context_tokens:g} tokens of context arithmetic overtakes reading at {crossover:.0f} "
+        f"sequences{experts}; {batch} is {side} it"
     )
 
 

@@ -11,7 +11,7 @@ from service.sizing.accelerator import Accelerator
 from service.sizing.engines.engine import GIB, Engine, FractionOf, Release
 from service.sizing.engines.pool import PoolLayout, pool_layout
 from service.sizing.interconnect import scale_up_reach
-from service.sizing.language_model import Component, LanguageModel
+from service.sizing.language_model import LanguageModel
 from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Precision
 from service.sizing.weights import ServedWeights, Stage, layout_problem, pipeline_stages
@@ -78,7 +78,7 @@ class RankMemory:
     def shortfall_bytes(self, length_tokens: int) -> float:
         """What is missing for one request of that length; 0 when it fits."""
         needed = self.pool.blocks_per_request(length_tokens) * self.pool.block_bytes
-        return max(0.0, needed - max(self.budget_bytes, 0.0)) if self.budget_bytes > 0 else needed - self.budget_bytes
+        return max(0.0, needed - self.budget_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,19 @@ class MemoryFit:
     reported_concurrency: float
 
 
-def activation_bytes(model: LanguageModel, settings: EngineSettings, *, stage: Stage) -> float:
+def activation_bytes(deployment: Deployment, stage: Stage) -> float:
     """Peak of a dummy step: the sampler's logits on the last stage, and the hidden states of a full batch.
 
     ``logit_bytes * max_num_seqs * vocabulary + 3 * max_num_batched_tokens * hidden * 2``, and a workspace for
     experts and for vision. Mean error of the pool 0.7 % on the 34 H100 start-ups from which the constants come.
     """
+    model, settings = deployment.model, deployment.settings
     peak = ACTIVATION_COPIES * settings.max_num_batched_tokens * model.hidden_size * 2.0
     if stage.is_last:
         peak += settings.release.logit_bytes * settings.max_num_seqs * model.vocabulary_size
     if model.is_moe:
         peak += EXPERT_WORKSPACE_BYTES
-    if any(tensor.component is Component.VISION for tensor in model.tensors):
+    if deployment.weights.has_vision:
         peak += VISION_WORKSPACE_BYTES
     return peak
 
@@ -120,7 +121,7 @@ def rank_memory(deployment: Deployment, parallelism: Parallelism, stage: Stage) 
     usable = deployment.device.usable_memory_bytes
     weight_bytes = deployment.weights.bytes_per_rank(parallelism, stage)
     weight_bytes += deployment.draft_weight_bytes / parallelism.tp * stage.is_last
-    activation = activation_bytes(model, settings, stage=stage)
+    activation = activation_bytes(deployment, stage)
     graphs = settings.engine.graph_bytes if settings.cuda_graphs else 0.0
     runtime = settings.engine.runtime_bytes(parallelism.device_count)
     match settings.engine.fraction_of:

@@ -79,7 +79,7 @@ def crossover_batch(
 
     Infinity when a sequence's own reads take at least as long as its arithmetic: memory-bound at every batch.
 
-    >>> crossover_batch(  # 70e9 four-bit parameters on 8 TB/s and 10 PFLOP/s, no KV cache
+    >>> batch = crossover_batch(  # 70e9 four-bit parameters on 8 TB/s and 10 PFLOP/s, no KV cache
     ...     fixed_read_time_s=35e9 / 8e12,
     ...     expert_read_time_s=0,
     ...     expert_count=0,
@@ -87,6 +87,7 @@ def crossover_batch(
     ...     read_time_s_per_sequence=0,
     ...     compute_time_s_per_sequence=140e9 / 10e15,
     ... )
+    >>> round(batch, 6)
     312.5
     """
     gain_s_per_sequence = compute_time_s_per_sequence - read_time_s_per_sequence

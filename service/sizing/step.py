@@ -16,21 +16,17 @@ import numpy as np
 from service.sizing.roofline import Bound
 
 
-def smaller(first: Any, second: Any) -> Any:
-    """The smaller of two numbers, or element by element where one is an array."""
-    return (
-        np.minimum(first, second)
-        if isinstance(first, np.ndarray) or isinstance(second, np.ndarray)
-        else min(first, second)
-    )
+def smaller(first: Any, limit: float) -> Any:
+    """The smaller of a number and a limit, or element by element of an array."""
+    if isinstance(first, np.ndarray):
+        return np.minimum(first, limit)
+    return min(limit, first)
 
 
-def larger(first: Any, second: Any) -> Any:
-    return (
-        np.maximum(first, second)
-        if isinstance(first, np.ndarray) or isinstance(second, np.ndarray)
-        else max(first, second)
-    )
+def larger(first: Any, limit: float) -> Any:
+    if isinstance(first, np.ndarray):
+        return np.maximum(first, limit)
+    return max(limit, first)
 
 
 @dataclass(frozen=True, slots=True)

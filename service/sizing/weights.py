@@ -26,6 +26,7 @@ class Stage:
     is_last: bool
 
 
+@lru_cache(maxsize=1024)
 def pipeline_stages(layer_count: int, pp: int) -> tuple[Stage, ...]:
     """Layers per stage as vLLM divides them: what is left over goes to the stages before the last one.
 
@@ -92,8 +93,11 @@ class ServedWeights:
     dense_read_classes: tuple[ShardClass, ...]
     expert_read_bytes: int
     head_bytes: int
+    moe_layer_count: int
+    has_vision: bool
     work: tuple[MatrixWork, ...]
 
+    @lru_cache(maxsize=256)  # noqa: B019 - kept with the weights, which are kept for good
     def bytes_per_rank(self, parallelism: Parallelism, stage: Stage) -> float:
         """Resident bytes on each rank of a stage."""
         return sum(each.bytes_per_rank(parallelism, stage) for each in self.classes)
@@ -115,6 +119,8 @@ def served_weights(model: LanguageModel, scheme: str | None) -> ServedWeights:
         dense_read_classes=_shard_classes(dense_read, model),
         expert_read_bytes=sum(e.size_bytes for e in stored.entries if e.component is Component.EXPERTS),
         head_bytes=sum(e.size_bytes for e in stored.entries if _is_head(e, model)),
+        moe_layer_count=len({layer for e in stored.entries if e.component is Component.EXPERTS for layer in e.layers}),
+        has_vision=any(e.component is Component.VISION for e in stored.entries),
         work=_matrix_work(stored.entries, model),
     )
 

@@ -1,30 +1,27 @@
 """The catalogue of accelerators over HTTP: the promised shape, filters and pages, revisions and refusals."""
 
+from typing import Any
+
 import pytest
+from fastapi.testclient import TestClient
 
 from service.api.accelerator_document import accelerator_document
 from service.api.accelerator_schemas import AcceleratorRead, AcceleratorSummary
 from service.catalogue.accelerator_records import AcceleratorRecord, load_accelerator_records
+from tests.api.assertions import assert_problem
 from tests.catalogue.accelerator_examples import example_record
 
 RECORDS = load_accelerator_records()
 
 
-def problem(answer, status: int, code: str) -> dict:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["code"] == code
-    return answer.json()
-
-
 @pytest.mark.parametrize("slug", sorted(RECORDS))
-def test_the_document_of_every_shipped_record_is_the_declared_one(slug):
+def test_the_document_of_every_shipped_record_is_the_declared_one(slug: str) -> None:
     document = accelerator_document(RECORDS[slug], revision=1)
     AcceleratorRead.model_validate(document)
     assert document["unverified"] == [path for path, _, _, unverified in RECORDS[slug].figures() if unverified]
 
 
-def test_gb200_nvl72_is_answered_as_promised(client):
+def test_gb200_nvl72_is_answered_as_promised(client: TestClient) -> None:
     answer = client.get("/accelerators/gb200-nvl72")
     assert answer.status_code == 200
     assert answer.headers["etag"] == '"1"'
@@ -61,7 +58,7 @@ def test_gb200_nvl72_is_answered_as_promised(client):
     assert gb200["sources"]
 
 
-def test_gb200_rates_keep_density_headline_and_derivation(client):
+def test_gb200_rates_keep_density_headline_and_derivation(client: TestClient) -> None:
     rates = client.get("/accelerators/gb200").json()["peak_rates"]
     fp8 = {rate["density"]: rate for rate in rates if rate["precision"] == "fp8"}
     assert fp8["dense"]["flop_per_s_per_gpu"] == 720e15 / 2 / 72 == 5e15
@@ -73,7 +70,7 @@ def test_gb200_rates_keep_density_headline_and_derivation(client):
     assert fp8["dense"]["derivation"].endswith(" / 72")
 
 
-def test_gb200_balance_points_and_crossovers_for_every_published_rate(client):
+def test_gb200_balance_points_and_crossovers_for_every_published_rate(client: TestClient) -> None:
     gb200 = client.get("/accelerators/gb200").json()
     points = {(point["precision"], point["density"]): point for point in gb200["balance_points"]}
     assert len(points) == len(gb200["peak_rates"])
@@ -89,26 +86,26 @@ def test_gb200_balance_points_and_crossovers_for_every_published_rate(client):
     assert points["nvfp4", "sparse"]["flop_per_byte"] == 2500
 
 
-def test_an_unknown_bandwidth_gives_no_balance_points(client):
+def test_an_unknown_bandwidth_gives_no_balance_points(client: TestClient) -> None:
     sn40l = client.get("/accelerators/sambanova-sn40l").json()
     assert sn40l["memory"]["bandwidth_bytes_per_s_per_gpu"] is None
     assert sn40l["balance_points"] == []
 
 
-def test_a_contradicting_value_stands_beside_the_one_used_in_the_same_unit(client):
+def test_a_contradicting_value_stands_beside_the_one_used_in_the_same_unit(client: TestClient) -> None:
     rubin = client.get("/accelerators/vera-rubin-nvl72").json()
     assert rubin["scale_up"]["bandwidth_bytes_per_s_per_gpu_one_way"] == 3e12 / 2
     assert rubin["scale_up"]["alternatives"][0]["bandwidth_bytes_per_s_per_gpu_one_way"] == 3.6e12 / 2
 
 
-def test_names_resolve_exactly_and_never_by_likeness(client):
+def test_names_resolve_exactly_and_never_by_likeness(client: TestClient) -> None:
     assert client.get("/accelerators/gb200").json()["slug"] == "gb200-nvl72"
     assert client.get("/accelerators/h100").json()["slug"] == "h100-sxm"
-    unknown = problem(client.get("/accelerators/gb20"), 404, "unknown_accelerator")
+    unknown = assert_problem(client.get("/accelerators/gb20"), 404, "unknown_accelerator")
     assert "gb200-nvl72" in unknown["detail"]
 
 
-def test_head_and_if_none_match(client):
+def test_head_and_if_none_match(client: TestClient) -> None:
     assert client.head("/accelerators/gb200").headers["etag"] == '"1"'
     assert client.head("/accelerators/gb200").content == b""
     unchanged = client.get("/accelerators/gb200", headers={"If-None-Match": '"1"'})
@@ -117,7 +114,7 @@ def test_head_and_if_none_match(client):
     assert client.get("/accelerators", headers={"If-None-Match": etag}).status_code == 304
 
 
-def test_pages_hold_every_record_once(client):
+def test_pages_hold_every_record_once(client: TestClient) -> None:
     slugs, cursor = [], None
     while True:
         page = client.get("/accelerators", params={"limit": 7, **({"cursor": cursor} if cursor else {})}).json()
@@ -130,8 +127,8 @@ def test_pages_hold_every_record_once(client):
     assert slugs == sorted(RECORDS)
 
 
-def test_filters_narrow_the_list(client):
-    def slugs(**params: object) -> set[str]:
+def test_filters_narrow_the_list(client: TestClient) -> None:
+    def slugs(**params: Any) -> set[str]:
         answer = client.get("/accelerators", params={"limit": 200, **params})
         assert answer.status_code == 200, answer.text
         return {item["slug"] for item in answer.json()["items"]}
@@ -147,7 +144,7 @@ def test_filters_narrow_the_list(client):
     assert slugs(minimum_bandwidth_bytes_per_s_per_gpu=1e16) == {"cerebras-wse-3"}
 
 
-def test_a_sort_by_bandwidth_begins_with_the_fastest(client):
+def test_a_sort_by_bandwidth_begins_with_the_fastest(client: TestClient) -> None:
     answer = client.get("/accelerators", params={"sort": "-memory_bandwidth", "limit": 200}).json()
     bandwidths = [item["memory"]["bandwidth_bytes_per_s_per_gpu"] or 0 for item in answer["items"]]
     assert bandwidths == sorted(bandwidths, reverse=True)
@@ -169,16 +166,16 @@ def test_a_sort_by_bandwidth_begins_with_the_fastest(client):
         {"cursor": "nonsense"},
     ],
 )
-def test_a_question_that_is_not_understood_is_refused(client, params):
+def test_a_question_that_is_not_understood_is_refused(client: TestClient, params: Any) -> None:
     assert client.get("/accelerators", params=params).status_code == 422
 
 
 @pytest.mark.parametrize("params", [{"revision": 0}, {"revision": "x"}, {"colour": "green"}, {"form": "poem"}])
-def test_a_read_with_an_unknown_parameter_is_refused(client, params):
+def test_a_read_with_an_unknown_parameter_is_refused(client: TestClient, params: Any) -> None:
     assert client.get("/accelerators/gb200", params=params).status_code == 422
 
 
-def test_a_curator_adds_replaces_reads_back_and_retires(client):
+def test_a_curator_adds_replaces_reads_back_and_retires(client: TestClient) -> None:
     created = client.post("/accelerators", json=example_record())
     assert created.status_code == 201
     assert created.headers["location"] == "/accelerators/example-x8"
@@ -196,7 +193,7 @@ def test_a_curator_adds_replaces_reads_back_and_retires(client):
     assert old.headers["etag"] == '"1"'
 
     assert client.delete("/accelerators/example-x8", headers={"If-Match": '"2"'}).status_code == 204
-    problem(client.get("/accelerators/example-x8"), 410, "record_retired")
+    assert_problem(client.get("/accelerators/example-x8"), 410, "record_retired")
     assert client.get("/accelerators/example-x8", params={"revision": 2}).json()["revision"] == 2
     history = client.get("/accelerators/example-x8/revisions").json()
     assert [(each["revision"], each["event"], each["origin"]) for each in history["revisions"]] == [
@@ -207,34 +204,38 @@ def test_a_curator_adds_replaces_reads_back_and_retires(client):
     assert "example-x8" not in {item["slug"] for item in client.get("/accelerators?limit=200").json()["items"]}
 
 
-def test_a_write_must_say_which_revision_it_replaces(client):
+def test_a_write_must_say_which_revision_it_replaces(client: TestClient) -> None:
     client.post("/accelerators", json=example_record())
-    problem(client.put("/accelerators/example-x8", json=example_record()), 428, "revision_required")
+    assert_problem(client.put("/accelerators/example-x8", json=example_record()), 428, "revision_required")
     stale = {"If-Match": '"7"'}
-    problem(client.put("/accelerators/example-x8", json=example_record(), headers=stale), 412, "revision_mismatch")
-    problem(client.delete("/accelerators/example-x8"), 428, "revision_required")
-    problem(client.delete("/accelerators/example-x8", headers=stale), 412, "revision_mismatch")
+    assert_problem(
+        client.put("/accelerators/example-x8", json=example_record(), headers=stale), 412, "revision_mismatch"
+    )
+    assert_problem(client.delete("/accelerators/example-x8"), 428, "revision_required")
+    assert_problem(client.delete("/accelerators/example-x8", headers=stale), 412, "revision_mismatch")
 
 
-def test_a_taken_name_is_a_conflict(client):
-    problem(client.post("/accelerators", json=example_record(slug="gb200-nvl72")), 409, "name_taken")
-    problem(client.post("/accelerators", json=example_record(aliases=["gb200"])), 409, "name_taken")
-    problem(client.post("/accelerators", json=example_record(slug="gb200")), 409, "name_taken")
+def test_a_taken_name_is_a_conflict(client: TestClient) -> None:
+    assert_problem(client.post("/accelerators", json=example_record(slug="gb200-nvl72")), 409, "name_taken")
+    assert_problem(client.post("/accelerators", json=example_record(aliases=["gb200"])), 409, "name_taken")
+    assert_problem(client.post("/accelerators", json=example_record(slug="gb200")), 409, "name_taken")
 
 
-def test_body_and_path_must_name_the_same_record(client):
+def test_body_and_path_must_name_the_same_record(client: TestClient) -> None:
     answer = client.put("/accelerators/h100-sxm", json=example_record(), headers={"If-Match": '"1"'})
-    assert problem(answer, 422, "invalid_value")["errors"][0]["pointer"] == "/slug"
+    assert assert_problem(answer, 422, "invalid_value")["errors"][0]["pointer"] == "/slug"
 
 
-def test_unknown_records_and_revisions_are_not_found(client):
-    problem(client.get("/accelerators/gb200", params={"revision": 9}), 404, "unknown_revision")
-    problem(client.get("/accelerators/nothing/revisions"), 404, "unknown_accelerator")
+def test_unknown_records_and_revisions_are_not_found(client: TestClient) -> None:
+    assert_problem(client.get("/accelerators/gb200", params={"revision": 9}), 404, "unknown_revision")
+    assert_problem(client.get("/accelerators/nothing/revisions"), 404, "unknown_accelerator")
     match = {"If-Match": '"1"'}
-    problem(client.put("/accelerators/example-x8", json=example_record(), headers=match), 404, "unknown_accelerator")
+    assert_problem(
+        client.put("/accelerators/example-x8", json=example_record(), headers=match), 404, "unknown_accelerator"
+    )
     for name in ("nothing", "%00", "a%0Ab", "%F0%9F%92%A9"):
-        problem(client.delete(f"/accelerators/{name}", headers=match), 404, "unknown_accelerator")
-        problem(client.get(f"/accelerators/{name}?revision=1"), 404, "unknown_accelerator")
+        assert_problem(client.delete(f"/accelerators/{name}", headers=match), 404, "unknown_accelerator")
+        assert_problem(client.get(f"/accelerators/{name}?revision=1"), 404, "unknown_accelerator")
 
 
 @pytest.mark.parametrize(
@@ -247,13 +248,13 @@ def test_unknown_records_and_revisions_are_not_found(client):
         ({"sources": [{"id": "data-sheet", "title": "T", "urls": ["javascript:alert(1)"]}]}, "/sources/0/urls/0"),
     ],
 )
-def test_a_bad_record_is_refused_with_a_pointer(client, change, pointer):
-    refused = problem(client.post("/accelerators", json=example_record(**change)), 422, "request_invalid")
+def test_a_bad_record_is_refused_with_a_pointer(client: TestClient, change: Any, pointer: Any) -> None:
+    refused = assert_problem(client.post("/accelerators", json=example_record(**change)), 422, "request_invalid")
     assert pointer in [error["pointer"] for error in refused["errors"]]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_json_does_not_have_is_refused(client, number):
+def test_a_number_that_json_does_not_have_is_refused(client: TestClient, number: Any) -> None:
     body = '{"slug": "x", "gpu_count": ' + number + "}"
     answer = client.post("/accelerators", content=body, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500

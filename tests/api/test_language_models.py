@@ -1,5 +1,6 @@
 """Models over HTTP, on SQLite and Postgres."""
 
+import json
 from typing import Any
 
 import pytest
@@ -161,14 +162,32 @@ def test_a_config_that_cannot_be_used_is_refused_with_its_field(
     assert [each["pointer"] for each in document["errors"]] == [pointer]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"aliases": ["acme/tiny", "ACME/Tiny"]},
+        {"aliases": ["tiny-llama"]},
+        {"aliases": ["with space"]},
+        {"aliases": "acme/tiny"},
+        {"slug": "Upper"},
+        {"slug": "with/slash"},
+        {"slug": ""},
+        {"name": ""},
+        {"name": " "},
+        {"config": []},
+        {"config": None},
+    ],
+)
+def test_names_that_cannot_be_kept_are_a_422(client: TestClient, change: dict[str, Any]) -> None:
+    assert_problem(client.post("/models", json={**TINY, **change}), 422, "request_invalid")
+
+
 def test_code_that_a_config_points_at_is_not_looked_at(client: TestClient) -> None:
     config = {**TINY_CONFIG, "auto_map": {"AutoModel": "os--system.Evil"}, "time_step_limit": [0.0, 1.0]}
     assert client.post("/models", json={**TINY, "config": config}).status_code == 201
 
 
 def test_a_bare_infinity_in_a_config_is_accepted_and_never_answered(client: TestClient) -> None:
-    import json
-
     body = json.dumps({**TINY, "config": {**TINY_CONFIG, "time_step_limit": [0.0, float("inf")]}})
     assert "Infinity" in body
     created = client.post("/models", content=body, headers={"Content-Type": "application/json"})
@@ -201,3 +220,10 @@ def test_a_cursor_of_another_list_is_refused(client: TestClient) -> None:
 
 def test_the_architectures_that_are_modelled_are_listed(client: TestClient) -> None:
     assert {"llama", "gpt_oss", "deepseek_v3"} <= set(client.get("/model-architectures").json()["items"])
+
+
+def test_text_with_a_nul_is_kept_as_it_is_on_both_databases(client: TestClient) -> None:
+    config = {**TINY_CONFIG, "comment": "a\x00b"}
+    assert client.post("/models", json={**TINY, "config": config, "name": "n\x00"}).status_code == 201
+    read = client.get("/models/tiny-llama").json()
+    assert (read["name"], read["config"]["comment"]) == ("n\x00", "a\x00b")

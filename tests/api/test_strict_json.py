@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from service.api import problems
+from service.api import problem_handlers
 from service.api.middleware import BodyLimit, Failures, HeadAsGet, RequestIds
 from service.api.strict_json import RequestModel, StrictJsonRoute
 from tests.api.assertions import assert_problem
@@ -37,7 +37,7 @@ async def fail() -> int:
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     app = FastAPI(redirect_slashes=False)
-    problems.install(app)
+    problem_handlers.install(app)
     app.include_router(router)
     app.add_middleware(BodyLimit, max_body_bytes=100_000)
     app.add_middleware(Failures)
@@ -144,8 +144,8 @@ def test_a_large_body_of_undeclared_length_is_a_413_as_soon_as_it_is_large(clien
 
 
 def test_an_unknown_path_a_wrong_method_and_a_failure_are_problems_too(client: TestClient) -> None:
-    assert_problem(client.get("/nothing"), 404, "not_found")
-    assert_problem(client.get("/questions/"), 404, "not_found")
+    assert_problem(client.get("/nothing"), 404, "no_such_resource")
+    assert_problem(client.get("/questions/"), 404, "no_such_resource")
     answer = client.delete("/questions")
     assert_problem(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "POST"

@@ -35,7 +35,7 @@ def write(folder: Path, name: str, content: Any) -> None:
     (folder / name).write_text(text, encoding="utf-8")
 
 
-def test_a_record_becomes_an_accelerator_per_gpu_in_base_units():
+def test_a_record_becomes_an_accelerator_per_gpu_in_base_units() -> None:
     accelerator = AcceleratorRecord.model_validate(example_record()).to_accelerator()
     assert accelerator.memory_capacity_bytes == 192e9  # the printed share wins over 1.5 TB / 8 = 187.5 GB
     assert accelerator.usable_memory_bytes == 190e9
@@ -46,14 +46,14 @@ def test_a_record_becomes_an_accelerator_per_gpu_in_base_units():
     assert accelerator.tdp_w == 1000
 
 
-def test_a_rate_that_is_only_published_sparse_has_no_dense_entry():
+def test_a_rate_that_is_only_published_sparse_has_no_dense_entry() -> None:
     rate = {"precision": "nvfp4", "headline": "unstated", "sparse": {"per_gpu": "30 PFLOPS"}, "sources": ["data-sheet"]}
     accelerator = AcceleratorRecord.model_validate(example_record(peak_rates=[rate])).to_accelerator()
     assert accelerator.has_rate(Precision.NVFP4, Density.SPARSE)
     assert not accelerator.has_rate(Precision.NVFP4, Density.DENSE)
 
 
-def test_matrix_units_count_where_two_rates_are_published_at_one_precision():
+def test_matrix_units_count_where_two_rates_are_published_at_one_precision() -> None:
     rates = [
         {
             "precision": "fp64",
@@ -68,14 +68,14 @@ def test_matrix_units_count_where_two_rates_are_published_at_one_precision():
     assert accelerator.peak_flop_per_s(Precision.FP64, Density.DENSE) == 67e12
 
 
-def test_a_full_mesh_gives_a_peer_its_share_of_the_links():
+def test_a_full_mesh_gives_a_peer_its_share_of_the_links() -> None:
     record = changed("scale_up.topology", "direct")
     record["scale_up"] |= {"direct_peer_count": 7}
     scale_up = AcceleratorRecord.model_validate(record).to_accelerator().scale_up
     assert scale_up.peer_bandwidth_bytes_per_s_one_way == 900e9 / 2 / 7
 
 
-def test_an_unknown_topology_is_a_single_gpu_and_no_bandwidth_rather_than_a_guess():
+def test_an_unknown_topology_is_a_single_gpu_and_no_bandwidth_rather_than_a_guess() -> None:
     record = example_record()
     del record["scale_up"]["topology"]
     scale_up = AcceleratorRecord.model_validate(record).to_accelerator().scale_up
@@ -116,18 +116,18 @@ def test_an_unknown_topology_is_a_single_gpu_and_no_bandwidth_rather_than_a_gues
         ("sources", [EXAMPLE_SOURCE, EXAMPLE_SOURCE], "an id stands twice"),
     ],
 )
-def test_a_bad_record_is_refused_with_the_reason(path, value, reason):
+def test_a_bad_record_is_refused_with_the_reason(path: Any, value: Any, reason: Any) -> None:
     with pytest.raises(ValidationError) as refusal:
         AcceleratorRecord.model_validate(changed(path, value))
     assert reason in str(refusal.value)
 
 
-def test_a_record_survives_being_stored_and_read():
+def test_a_record_survives_being_stored_and_read() -> None:
     record = AcceleratorRecord.model_validate(example_record())
     assert AcceleratorRecord.model_validate_json(record.model_dump_json()) == record
 
 
-def test_files_are_read_one_record_or_a_list_of_them_each(tmp_path):
+def test_files_are_read_one_record_or_a_list_of_them_each(tmp_path: Path) -> None:
     write(tmp_path, "one.yaml", example_record())
     two = [{**example_record(slug=slug, aliases=[]), "sources": ["data-sheet"]} for slug in ("a", "b")]
     write(tmp_path, "two.yaml", yaml.safe_dump(two))
@@ -147,7 +147,7 @@ def test_files_are_read_one_record_or_a_list_of_them_each(tmp_path):
         ("slug: !!python/object:os.system {}\n", "(file)", "could not determine a constructor"),
     ],
 )
-def test_a_bad_file_is_refused_naming_file_field_and_reason(tmp_path, text, field, reason):
+def test_a_bad_file_is_refused_naming_file_field_and_reason(tmp_path: Path, text: Any, field: Any, reason: Any) -> None:
     write(tmp_path, "bad.yaml", text)
     with pytest.raises(CatalogueFileInvalid) as refusal:
         load_accelerator_records(tmp_path, sources=REGISTRY)
@@ -155,7 +155,7 @@ def test_a_bad_file_is_refused_naming_file_field_and_reason(tmp_path, text, fiel
     assert reason in refusal.value.reason
 
 
-def test_a_wrong_unit_in_a_file_names_the_figure(tmp_path):
+def test_a_wrong_unit_in_a_file_names_the_figure(tmp_path: Path) -> None:
     write(tmp_path, "bad.yaml", changed("memory.bandwidth.total", "64 TB"))
     with pytest.raises(CatalogueFileInvalid) as refusal:
         load_accelerator_records(tmp_path, sources=REGISTRY)
@@ -163,7 +163,7 @@ def test_a_wrong_unit_in_a_file_names_the_figure(tmp_path):
     assert "'TB' is not a unit of bytes per second" in refusal.value.reason
 
 
-def test_nan_in_a_file_is_refused(tmp_path):
+def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "bad.yaml", changed("memory.bandwidth.total", math.nan))
     with pytest.raises(CatalogueFileInvalid) as refusal:
         load_accelerator_records(tmp_path, sources=REGISTRY)
@@ -173,14 +173,14 @@ def test_nan_in_a_file_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "names", [{"slug": "example-x8"}, {"aliases": ["x8"]}, {"slug": "x8"}, {"aliases": ["example-x8"]}]
 )
-def test_a_name_that_two_files_claim_is_refused(tmp_path, names):
+def test_a_name_that_two_files_claim_is_refused(tmp_path: Path, names: Any) -> None:
     write(tmp_path, "one.yaml", example_record())
     write(tmp_path, "two.yaml", example_record(slug="other", aliases=[]) | names)
     with pytest.raises(CatalogueFileInvalid, match="already belongs to example-x8"):
         load_accelerator_records(tmp_path, sources=REGISTRY)
 
 
-def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_bytes(b"slug: \xff\n")
     with pytest.raises(CatalogueFileInvalid):
         load_accelerator_records(tmp_path, sources=REGISTRY)
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
         ("a: {title: T, urls: ['ftp://x']}\n", "a.urls.0"),
     ],
 )
-def test_a_bad_registry_of_sources_is_refused(tmp_path, text, field):
+def test_a_bad_registry_of_sources_is_refused(tmp_path: Path, text: Any, field: Any) -> None:
     (tmp_path / "sources.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(CatalogueFileInvalid) as refusal:
         load_sources(tmp_path / "sources.yaml")

@@ -1,5 +1,7 @@
 """Published quantities become base units, and nonsense is refused."""
 
+from typing import Any
+
 import pytest
 
 from service.catalogue.quantities import Unit, read_quantity
@@ -29,14 +31,14 @@ from service.errors import Invalid
         (80_000_000_000, Unit.BYTE, 80e9),
     ],
 )
-def test_a_published_quantity_is_read_into_base_units(written, unit, value):
+def test_a_published_quantity_is_read_into_base_units(written: Any, unit: Any, value: Any) -> None:
     assert read_quantity(written, unit).value == value
 
 
 @pytest.mark.parametrize(
     ("written", "last_digit"), [("13.4 TB", 0.1e12), ("20 TB", 1e12), ("1,440 GB", 1e9), ("2.039 TB", 1e9), (20e12, 0)]
 )
-def test_the_last_printed_digit_is_known(written, last_digit):
+def test_the_last_printed_digit_is_known(written: Any, last_digit: Any) -> None:
     assert read_quantity(written, Unit.BYTE).last_digit == pytest.approx(last_digit)
 
 
@@ -78,11 +80,11 @@ def test_the_last_printed_digit_is_known(written, last_digit):
         float("nan"),
     ],
 )
-def test_what_is_not_one_positive_quantity_of_the_unit_is_refused(written):
+def test_what_is_not_one_positive_quantity_of_the_unit_is_refused(written: Any) -> None:
     with pytest.raises(Invalid):
         read_quantity(written, Unit.BYTE)
 
 
-def test_binary_prefixes_are_for_bytes_alone():
+def test_binary_prefixes_are_for_bytes_alone() -> None:
     with pytest.raises(Invalid):
         read_quantity("80 GiFLOPS", Unit.FLOP_PER_S)

@@ -21,8 +21,12 @@ def test_no_generated_request_breaks_the_server_or_the_contract(database_url: st
             "run",
             f"http://127.0.0.1:{server.port}/openapi.json",
         ]
-        command += ["--checks", "all", "--max-examples", str(EXAMPLES_PER_OPERATION), "--continue-on-failure"]
-        command += ["--no-color", "--generation-deterministic"]
+        # A schema cannot say that tp must divide the heads or that a cursor is the service's own: what it lets through
+        # may still be refused, with a documented status and problem.
+        command += ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
+        command += ["--max-examples", str(EXAMPLES_PER_OPERATION), "--continue-on-failure"]
+        # Fields named …_tokens are not secrets, and a failure must be reproducible from its report.
+        command += ["--no-color", "--generation-deterministic", "--output-sanitize", "false"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
+        assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:] + server.log.read_text()[-10_000:]
         assert server.client.get("/health/ready").status_code == 200

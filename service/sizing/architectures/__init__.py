@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from service.errors import ArchitectureNotSupported
-from service.sizing.architectures import deepseek, dense, experts, gemma, nemotron_h
+from service.sizing.architectures import deepseek, dense, experts, gemma, gpt_oss, nemotron_h, qwen_next
 from service.sizing.architectures.config_reader import ConfigReader
 from service.sizing.architectures.config_text import parse_config
 from service.sizing.architectures.decoder import Architecture
@@ -27,7 +27,7 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Architecture]]] = {
     "mixtral": experts.mixtral,
     "qwen2_moe": experts.qwen2_moe,
     "qwen3_moe": experts.qwen3_moe,
-    "gpt_oss": experts.gpt_oss,
+    "gpt_oss": gpt_oss.gpt_oss,
     "deepseek_v2": deepseek.deepseek_v2,
     "deepseek_v3": deepseek.deepseek_v3,
     "kimi_k2": deepseek.deepseek_v3,
@@ -41,6 +41,13 @@ FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Architecture]]] = {
     "glm4_moe": experts.glm4_moe,
     "ernie4_5_moe": experts.ernie4_5_moe,
     "minimax_m2": experts.minimax_m2,
+    "hunyuan_v1_moe": experts.hunyuan_v1_moe,
+    "deepseek_v32": deepseek.deepseek_v32,
+    "glm_moe_dsa": deepseek.deepseek_v32,
+    "qwen3_vl": dense.qwen3_vl,
+    "qwen3_next": qwen_next.qwen3_next,
+    "qwen3_5": qwen_next.qwen3_5,
+    "qwen3_5_moe": qwen_next.qwen3_5,
 }
 
 SUPPORTED_ARCHITECTURES: Final[tuple[str, ...]] = tuple(sorted(FAMILIES))

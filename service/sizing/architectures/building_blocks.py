@@ -196,7 +196,8 @@ class LatentAttention:
 
     The projections into the latents serve all heads and are held whole by every rank; those out of them
     divide by heads. Decoding works in the latent itself, so its scores and values are as wide as it is.
-    Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
+    An index, where there is one, keeps one more key per token and scores it for all ranks alike.
+    Source: DeepSeek-V2, arXiv 2405.04434, section 2.1; DeepSeek-V3.2, arXiv 2512.02556, section 2.
     """
 
     hidden_size: int
@@ -207,6 +208,9 @@ class LatentAttention:
     rotary_width: int
     value_width: int
     bias: bool = False
+    index_head_count: int = 0
+    index_key_width: int = 0
+    index_top_k_tokens: int | None = None
 
     def tensors(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
         hidden, heads = self.hidden_size, self.head_count
@@ -239,6 +243,12 @@ class LatentAttention:
         kv_rows = heads * (self.content_width + self.value_width)
         yield from matrix("kv_b_proj", kv_rows, self.kv_latent_width, Sharding.TENSOR)
         yield from matrix("o_proj", hidden, heads * self.value_width, Sharding.TENSOR, bias=self.bias)
+        if self.index_key_width and self.query_latent_width is not None:
+            index_rows = self.index_head_count * self.index_key_width
+            yield from matrix("indexer.wq_b", index_rows, self.query_latent_width, Sharding.REPLICATED)
+            yield from matrix("indexer.wk", self.index_key_width, hidden, Sharding.REPLICATED)
+            yield from matrix("indexer.weights_proj", self.index_head_count, hidden, Sharding.REPLICATED)
+            yield from norms(f"{at}.indexer", ("k_norm",), self.index_key_width, layers, bias=True)
 
     def layer_group(self, layers: Layers) -> LayerGroup:
         return LayerGroup(
@@ -248,4 +258,7 @@ class LatentAttention:
             key_width=self.kv_latent_width + self.rotary_width,
             attention_width_decode=self.head_count * (2 * self.kv_latent_width + self.rotary_width),
             attention_width_prefill=self.head_count * (self.content_width + self.rotary_width + self.value_width),
+            index_key_width=self.index_key_width,
+            index_head_count=self.index_head_count,
+            index_top_k_tokens=self.index_top_k_tokens,
         )

@@ -1,7 +1,7 @@
 """A typed reader over an untrusted config: every field is checked where it is read, and errors name it."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from service.errors import ConfigInvalid
 
@@ -11,6 +11,8 @@ MAXIMUM_WIDTH: Final = 4_194_304
 MAXIMUM_HEADS: Final = 65_536
 MAXIMUM_EXPERTS: Final = 65_536
 MAXIMUM_TOKENS: Final = 1_000_000_000_000
+
+Chosen = TypeVar("Chosen")
 
 
 class ConfigReader:
@@ -83,6 +85,13 @@ class ConfigReader:
             raise self._wrong(name, "a text", value)
         return value
 
+    def choice(self, known: Mapping[str, Chosen], *names: str, default: str) -> Chosen:
+        """What one of the known words stands for."""
+        word = self.text(*names, default=default)
+        if word not in known:
+            raise self.refuse(self._found(names)[0], f"is {_shown(word)}; known are {', '.join(known)}")
+        return known[word]
+
     def texts(self, *names: str) -> tuple[str, ...] | None:
         """A list of texts, or ``None`` where the file does not say it."""
         name, value = self._found(names)
@@ -116,6 +125,9 @@ class ConfigReader:
 
     def optional_section(self, *names: str) -> "ConfigReader | None":
         return self.section(*names) if self.has(*names) else None
+
+    def holds_list(self, name: str) -> bool:
+        return isinstance(self._fields.get(name), list)
 
     def names(self) -> tuple[str, ...]:
         """The names of the object's fields."""

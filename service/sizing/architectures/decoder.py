@@ -1,8 +1,9 @@
 """What every decoder has around its layers, and what a family's declaration hands back."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from service.sizing.architectures.building_blocks import GroupedQueryAttention, Layers, vector
 from service.sizing.architectures.config_reader import (
@@ -19,6 +20,14 @@ from service.sizing.language_model import (
     WeightTensor,
 )
 from service.sizing.precision import Precision
+
+# Words for the precision of a recurrent state; "auto" is that of the other elements.
+STATE_PRECISIONS: Final[Mapping[str, Precision | None]] = {
+    "float32": Precision.FP32,
+    "bfloat16": Precision.BF16,
+    "float16": Precision.FP16,
+    "auto": None,
+}
 
 
 @dataclass(frozen=True, slots=True)

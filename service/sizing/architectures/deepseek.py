@@ -1,4 +1,4 @@
-"""DeepSeek V2, V3, R1 and Kimi-K2: latent attention, shared and routed experts after a few dense layers."""
+"""DeepSeek V2 to V3.2, R1, Kimi-K2 and GLM-5: latent attention, shared and routed experts after a few dense layers."""
 
 from service.sizing.architectures.building_blocks import LatentAttention, RoutedExperts, norms
 from service.sizing.architectures.config_reader import MAXIMUM_HEADS, ConfigReader
@@ -15,15 +15,22 @@ from service.sizing.architectures.experts import ExpertLayers
 
 
 def read_latent_attention(config: ConfigReader, hidden_size: int) -> LatentAttention:
+    query_latent_width = config.optional_count("q_lora_rank")
+    has_index = config.has("index_head_dim")
+    if has_index and query_latent_width is None:
+        raise config.refuse("index_head_dim", "needs a q_lora_rank, out of which the index queries are made")
     return LatentAttention(
         hidden_size,
         config.count("num_attention_heads", maximum=MAXIMUM_HEADS),
-        config.optional_count("q_lora_rank"),
+        query_latent_width,
         config.count("kv_lora_rank"),
         config.count("qk_nope_head_dim"),
         config.count("qk_rope_head_dim"),
         config.count("v_head_dim"),
         bias=config.flag("attention_bias", default=False),
+        index_head_count=config.count("index_n_heads", maximum=MAXIMUM_HEADS) if has_index else 0,
+        index_key_width=config.count("index_head_dim") if has_index else 0,
+        index_top_k_tokens=config.count("index_topk") if has_index else None,
     )
 
 
@@ -82,4 +89,13 @@ def deepseek_v2(config: ConfigReader) -> Architecture:
 
 def deepseek_v3(config: ConfigReader) -> Architecture:
     """DeepSeek V3 and R1; Kimi-K2 has the same layers under its own name."""
+    return _decoder(config, has_router_bias=True)
+
+
+def deepseek_v32(config: ConfigReader) -> Architecture:
+    """DeepSeek V3.2 and GLM-5: a light index chooses which tokens attention reads."""
+    if not config.has("index_head_dim"):
+        raise config.refuse("index_head_dim", "is missing, and the family is one with an index")
+    if config.has("indexer_types"):
+        raise config.refuse("indexer_types", "shares the index between layers, which is not modelled")
     return _decoder(config, has_router_bias=True)

@@ -12,6 +12,7 @@ from service.sizing.architectures.decoder import (
     read_frame,
     read_window,
 )
+from service.sizing.architectures.vision import qwen3_tower
 from service.sizing.language_model import WeightTensor
 
 PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -95,11 +96,28 @@ def qwen2(config: ConfigReader) -> Architecture:
     return dense_decoder(config, frame, attention, slides=slides, window_tokens=window_tokens)
 
 
-def qwen3(config: ConfigReader) -> Architecture:
-    frame, (window_tokens, slides) = read_frame(config), qwen_window(config)
+def qwen3(
+    config: ConfigReader,
+    *,
+    prefix: str = "model",
+    tied_by_default: bool = False,
+    others: Sequence[WeightTensor] = (),
+) -> Architecture:
+    frame = read_frame(config, prefix=prefix, tied_by_default=tied_by_default)
+    window_tokens, slides = qwen_window(config)
     bias = config.flag("attention_bias", default=False)
     attention = read_attention(config, frame.hidden_size, bias=bias, output_bias=bias, head_norms=True)
-    return dense_decoder(config, frame, attention, slides=slides, window_tokens=window_tokens)
+    return dense_decoder(config, frame, attention, slides=slides, window_tokens=window_tokens, others=others)
+
+
+def qwen3_vl(config: ConfigReader) -> Architecture:
+    """Qwen3 under ``text_config`` beside a vision tower."""
+    return qwen3(
+        config.section("text_config"),
+        prefix="model.language_model",
+        tied_by_default=config.flag("tie_word_embeddings", default=False),
+        others=tuple(qwen3_tower(config.section("vision_config"))),
+    )
 
 
 def phi3(config: ConfigReader) -> Architecture:

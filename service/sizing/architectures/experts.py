@@ -8,7 +8,6 @@ from service.sizing.architectures.building_blocks import (
     GroupedQueryAttention,
     Layers,
     RoutedExperts,
-    linear,
     norms,
     router,
     vector,
@@ -26,7 +25,7 @@ from service.sizing.architectures.decoder import (
     read_window,
 )
 from service.sizing.architectures.dense import PRE_NORMS, qwen_window
-from service.sizing.language_model import Component, LayerGroup, Sharding, WeightTensor
+from service.sizing.language_model import Component, LayerGroup, WeightTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def mixtral(config: ConfigReader) -> Architecture:
     )
 
 
-def _qwen_expert_layers(config: ConfigReader, frame: Frame, *, shared: bool) -> ExpertLayers:
+def qwen_expert_layers(config: ConfigReader, frame: Frame, *, shared: bool) -> ExpertLayers:
     """Every ``decoder_sparse_step``-th layer has experts, except those that are named as dense."""
     expert_count, top = read_expert_counts(config, ("num_experts",), ("num_experts_per_tok",))
     experts = RoutedExperts(frame.hidden_size, config.count("moe_intermediate_size"), expert_count, top)
@@ -150,7 +149,7 @@ def qwen3_moe(config: ConfigReader) -> Architecture:
         config,
         frame,
         attention,
-        _qwen_expert_layers(config, frame, shared=False),
+        qwen_expert_layers(config, frame, shared=False),
         groups=attention_groups(config, attention, frame, slides=slides, window_tokens=window_tokens),
     )
 
@@ -162,7 +161,7 @@ def qwen2_moe(config: ConfigReader) -> Architecture:
         config,
         frame,
         attention,
-        _qwen_expert_layers(config, frame, shared=True),
+        qwen_expert_layers(config, frame, shared=True),
         groups=attention_groups(config, attention, frame, slides=slides, window_tokens=window_tokens),
     )
 
@@ -217,6 +216,45 @@ def ernie4_5_moe(config: ConfigReader) -> Architecture:
     )
 
 
+def hunyuan_v1_moe(config: ConfigReader) -> Architecture:
+    """Its files say a figure once for each layer; only models with alike layers are published."""
+    if config.flag("use_cla", default=False):
+        raise config.refuse("use_cla", "is true: attention shared between layers is not modelled")
+    frame = read_frame(config)
+    expert_count, top = (_alike(config, name, frame.layer_count) for name in ("num_experts", "moe_topk"))
+    if top > expert_count:
+        raise config.refuse("moe_topk", f"is {top}, more than the {expert_count} experts that there are")
+    width = _alike(config, "moe_intermediate_size", frame.layer_count)
+    bias = config.flag("attention_bias", default=False)
+    return expert_decoder(
+        config,
+        frame,
+        read_attention(
+            config,
+            frame.hidden_size,
+            bias=bias,
+            output_bias=bias,
+            head_norms=config.flag("use_qk_norm", default=False),
+        ),
+        ExpertLayers(
+            RoutedExperts(frame.hidden_size, width, expert_count, top, router="gate.wg"),
+            frame.layers,
+            shared_width=_alike(config, "num_shared_expert", frame.layer_count) * width,
+            shared_name="shared_mlp",
+        ),
+    )
+
+
+def _alike(config: ConfigReader, name: str, layer_count: int) -> int:
+    """A number, or a list that says the same number for every layer."""
+    if not config.holds_list(name):
+        return config.count(name)
+    values = set(config.counts(name, minimum=1, length=layer_count) or ())
+    if len(values) != 1:
+        raise config.refuse(name, "differs between layers, which is not modelled for this family")
+    return values.pop()
+
+
 def minimax_m2(config: ConfigReader) -> Architecture:
     frame = read_frame(config)
     expert_count, top = read_expert_counts(config, ("num_local_experts",), ("num_experts_per_tok",))
@@ -234,53 +272,3 @@ def minimax_m2(config: ConfigReader) -> Architecture:
         read_attention(config, frame.hidden_size, width_norms=config.flag("use_qk_norm", default=True)),
         ExpertLayers(experts, frame.layers, "block_sparse_moe", has_router_bias=True),
     )
-
-
-def gpt_oss(config: ConfigReader) -> Architecture:
-    """Windows in every other layer, sinks beside the scores, biases on everything, experts in one tensor."""
-    frame = read_frame(config)
-    expert_count, top = read_expert_counts(config, ("num_local_experts",), ("num_experts_per_tok", "experts_per_token"))
-    bias = config.flag("attention_bias", default=True)
-    attention = read_attention(config, frame.hidden_size, bias=bias, output_bias=bias, has_sinks=True)
-    tensors = (
-        *frame.tensors(),
-        *attention.tensors(frame.at("self_attn"), frame.layers),
-        *_gpt_oss_experts(frame, config.count("intermediate_size"), expert_count),
-        *norms(frame.prefix + ".layers.{layer}", PRE_NORMS, frame.hidden_size, frame.layers),
-    )
-    return Architecture(
-        layer_count=frame.layer_count,
-        hidden_size=frame.hidden_size,
-        vocabulary_size=frame.vocabulary_size,
-        max_context_tokens=frame.max_context_tokens,
-        attention_head_count=attention.head_count,
-        kv_head_count=attention.kv_head_count,
-        tied_embedding=frame.tied,
-        tensors=tensors,
-        layer_groups=attention_groups(
-            config,
-            attention,
-            frame,
-            slides=lambda layer: layer % 2 == 0,
-            window_tokens=read_window(config, default=128),
-        ),
-        expert_count=expert_count,
-        experts_per_token=top,
-    )
-
-
-def _gpt_oss_experts(frame: Frame, width: int, expert_count: int) -> Iterator[WeightTensor]:
-    yield router(frame.at("mlp.router"), expert_count, frame.hidden_size, frame.layers)
-    yield vector(frame.at("mlp.router.bias"), expert_count, frame.layers)
-    shapes = (("gate_up_proj", (2 * width, frame.hidden_size)), ("down_proj", (frame.hidden_size, width)))
-    for name, shape in shapes:
-        yield from linear(
-            frame.at(f"mlp.experts.{name}"),
-            Component.EXPERTS,
-            shape,
-            frame.layers,
-            bias=True,
-            bias_component=Component.EXPERTS,
-            copies=expert_count,
-            sharding=Sharding.EXPERT,
-        )

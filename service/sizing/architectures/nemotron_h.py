@@ -13,6 +13,7 @@ from service.sizing.architectures.building_blocks import (
 )
 from service.sizing.architectures.config_reader import MAXIMUM_HEADS, MAXIMUM_LAYERS, ConfigReader
 from service.sizing.architectures.decoder import (
+    STATE_PRECISIONS,
     Architecture,
     Frame,
     layer_element_count,
@@ -30,16 +31,9 @@ from service.sizing.language_model import (
     Sharding,
     WeightTensor,
 )
-from service.sizing.precision import Precision
 
 MAMBA, ATTENTION, FEED_FORWARD, EXPERTS = "M", "*", "-", "E"
 LAYER_NAMES: Final = {"mamba": MAMBA, "attention": ATTENTION, "mlp": FEED_FORWARD, "moe": EXPERTS}
-STATE_PRECISIONS: Final = {
-    "float32": Precision.FP32,
-    "bfloat16": Precision.BF16,
-    "float16": Precision.FP16,
-    "auto": None,
-}
 
 
 def nemotron_h(config: ConfigReader) -> Architecture:
@@ -63,7 +57,7 @@ def nemotron_h(config: ConfigReader) -> Architecture:
         layer_groups=tuple(_layer_groups(where, attention, mamba)),
         expert_count=expert_count,
         experts_per_token=experts_per_token,
-        recurrent_state_precision=_state_precision(config),
+        recurrent_state_precision=config.choice(STATE_PRECISIONS, "mamba_ssm_cache_dtype", default="auto"),
         router_bias_count=expert_count * len(where[EXPERTS]),
         mtp=_mtp(config, frame, tensors, where, attention.layer_group(LayerKind.FULL, (0,))),
     )
@@ -168,13 +162,6 @@ def _experts(config: ConfigReader, frame: Frame, layers: Layers) -> Iterator[Wei
         )
         for name, shape in shapes:
             yield from linear(f"{at}.{name}", Component.MLP, shape, layers, sharding=Sharding.REPLICATED)
-
-
-def _state_precision(config: ConfigReader) -> Precision | None:
-    name = config.text("mamba_ssm_cache_dtype", default="auto")
-    if name not in STATE_PRECISIONS:
-        raise config.refuse("mamba_ssm_cache_dtype", f"must be one of {', '.join(STATE_PRECISIONS)}")
-    return STATE_PRECISIONS[name]
 
 
 def _mtp(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from service.sizing.architectures.building_blocks import Layers, linear
+from service.sizing.architectures.building_blocks import Layers, linear, vector
 from service.sizing.language_model import Component, LayerGroup, LayerKind, WeightTensor
 
 
@@ -84,4 +84,85 @@ class Mamba2:
             recurrent_state_elements=self.inner_width * self.state_size,
             state_head_count=self.head_count,
             state_group_count=self.group_count,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GatedDeltaNet:
+    """Linear attention whose heads each keep a matrix of key by value width, updated by the delta rule.
+
+    The convolution runs over queries, keys and values. ``fused`` tells whether the input projections are
+    two matrices (Qwen3-Next) or four (Qwen3.5).
+    Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464.
+    """
+
+    hidden_size: int
+    key_head_count: int
+    value_head_count: int
+    key_width: int
+    value_width: int
+    kernel_width: int
+    fused: bool
+
+    @property
+    def _key_rows(self) -> int:
+        """Of queries and keys together."""
+        return 2 * self.key_head_count * self.key_width
+
+    @property
+    def _value_rows(self) -> int:
+        return self.value_head_count * self.value_width
+
+    def tensors(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
+        yield from self._inputs(at, layers)
+        yield from linear(
+            f"{at}.out_proj",
+            Component.STATE_SPACE,
+            (self.hidden_size, self._value_rows),
+            layers,
+            shard_limit=self.value_head_count,
+            row_parallel=True,
+        )
+        for rows, limit in ((self._key_rows, self.key_head_count), (self._value_rows, self.value_head_count)):
+            shape = (rows, 1, self.kernel_width)
+            yield WeightTensor(f"{at}.conv1d", Component.STATE_SPACE, shape, layers, shard_limit=limit)
+        heads = self.value_head_count
+        for name in ("A_log", "dt_bias"):
+            yield WeightTensor(f"{at}.{name}", Component.STATE_SPACE, (heads,), layers, shard_limit=heads)
+        yield vector(f"{at}.norm", self.value_width, layers, component=Component.STATE_SPACE)
+
+    def _inputs(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
+        keys, values = (self._key_rows, self.key_head_count), (self._value_rows, self.value_head_count)
+        heads = (self.value_head_count, self.value_head_count)
+        if self.fused:
+            matrices = {"in_proj_qkvz": (keys, (2 * values[0], values[1])), "in_proj_ba": ((2 * heads[0], heads[1]),)}
+        else:
+            matrices = {
+                "in_proj_qkv": (keys, values),
+                "in_proj_z": (values,),
+                "in_proj_b": (heads,),
+                "in_proj_a": (heads,),
+            }
+        for name, parts in matrices.items():
+            for part, (rows, limit) in enumerate(parts):
+                yield WeightTensor(
+                    f"{at}.{name}",
+                    Component.STATE_SPACE,
+                    (rows, self.hidden_size),
+                    layers,
+                    quantisable=True,
+                    shard_limit=limit,
+                    continues_matrix=part > 0,
+                )
+
+    def layer_group(self, layers: Layers) -> LayerGroup:
+        columns = self.kernel_width - 1
+        return LayerGroup(
+            LayerKind.GATED_DELTA,
+            layers,
+            conv_state_elements=(self._key_rows + self._value_rows) * columns,
+            conv_group_state_elements=self._key_rows * columns,
+            recurrent_state_elements=self._value_rows * self.key_width,
+            state_head_count=self.value_head_count,
+            state_group_count=self.key_head_count,
         )

@@ -49,3 +49,32 @@ def gemma_projector(config: ConfigReader, text_hidden_size: int) -> Iterator[Wei
     width = config.count("hidden_size")
     yield vision_tensor("multi_modal_projector.mm_input_projection_weight", (width, text_hidden_size))
     yield vision_tensor("multi_modal_projector.mm_soft_emb_norm", (width,))
+
+
+def qwen3_tower(config: ConfigReader, at: str = "model.visual") -> Iterator[WeightTensor]:
+    """The encoder of Qwen3-VL and Qwen3.5, and the mergers that hand its patches to the decoder.
+
+    A merger also stands at each depth whose features enter the decoder's first layers.
+    """
+    width, inner = config.count("hidden_size"), config.count("intermediate_size")
+    depth = config.count("depth", maximum=MAXIMUM_LAYERS)
+    patch, frames = config.count("patch_size"), config.count("temporal_patch_size", default=2)
+    merged, out = width * config.count("spatial_merge_size", default=2) ** 2, config.count("out_hidden_size")
+    yield vision_tensor(f"{at}.patch_embed.proj", (width, config.count("in_channels", default=3), frames, patch, patch))
+    yield vision_tensor(f"{at}.patch_embed.proj.bias", (width,))
+    yield vision_tensor(f"{at}.pos_embed", (config.count("num_position_embeddings"), width))
+    blocks = f"{at}.blocks"
+    yield from vision_linear(f"{blocks}.attn.qkv", 3 * width, width, depth)
+    yield from vision_linear(f"{blocks}.attn.proj", width, width, depth)
+    yield from vision_linear(f"{blocks}.mlp.linear_fc1", inner, width, depth)
+    yield from vision_linear(f"{blocks}.mlp.linear_fc2", width, inner, depth)
+    for name in ("norm1", "norm2"):
+        yield from vision_norm(f"{blocks}.{name}", width, depth)
+    yield from vision_norm(f"{at}.merger.norm", width)
+    deep_count = len(config.counts("deepstack_visual_indexes") or ())
+    if deep_count:
+        yield from vision_norm(f"{at}.deepstack_merger_list.norm", merged, deep_count)
+    for name, copies in (("merger", 1), ("deepstack_merger_list", deep_count)):
+        if copies:
+            yield from vision_linear(f"{at}.{name}.linear_fc1", merged, merged, copies)
+            yield from vision_linear(f"{at}.{name}.linear_fc2", out, merged, copies)

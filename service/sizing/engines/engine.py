@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 GIB = 2**30
@@ -38,9 +39,9 @@ class Release:
     tokens_follow_concurrency: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Engine:
-    """A serving engine. ``releases`` ascend; ``source`` says where the constants were read."""
+    """A serving engine, compared by identity. ``releases`` ascend; ``source`` says where the constants were read."""
 
     name: str
     title: str
@@ -66,6 +67,7 @@ class Engine:
         return nearest, version_key(nearest.version) == asked
 
 
+@lru_cache(maxsize=256)
 def version_key(version: str) -> tuple[int, ...]:
     """Orders releases by their leading numbers; suffixes such as rc1 or post3 are not told apart.
 

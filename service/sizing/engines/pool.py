@@ -7,10 +7,12 @@ Gemma 3, gpt-oss and Llama 4 Scout. Recurrent state takes one block per group of
 and the block of a model with state grows until it holds the state of a layer.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, inf
 
-from service.sizing.costs import kv_bytes_per_token_per_rank, state_bytes_per_rank
+from service.sizing.cache import elements_bytes, kv_elements_per_token, layer_state_bytes
 from service.sizing.engines.engine import Engine
 from service.sizing.language_model import LanguageModel, LayerGroup
 from service.sizing.precision import Precision
@@ -36,12 +38,12 @@ class PoolLayout:
     """
 
     block_tokens: int
-    block_bytes: float
+    block_bytes: int
     pools: tuple[LayerPool, ...]
     in_flight_tokens: int
     blocks_per_state: int
-    bytes_per_token: float
-    state_bytes_per_sequence: float
+    bytes_per_token: int
+    state_bytes_per_sequence: int
 
     def blocks_per_request(self, length_tokens: int) -> int:
         """Blocks that one request of that length holds at its peak.
@@ -63,20 +65,24 @@ class PoolLayout:
         return sum(pool.group_count for pool in self.pools)
 
     def max_length_tokens(self, block_count: int) -> float:
-        """The longest request that fits; without a bound where nothing grows with the context."""
+        """The longest request that fits; without a bound where nothing grows with the context.
+
+        Beyond every window only the growing layers take more blocks; below, the length is searched for.
+        """
         growing = sum(pool.group_count for pool in self.pools if not pool.is_state and pool.window_tokens == inf)
+        capped = [pool.window_tokens + self.in_flight_tokens for pool in self.pools if pool.window_tokens < inf]
+        beyond_windows = max(capped, default=0)
         if not growing:
-            return inf if self.blocks_per_request(2**40) <= block_count else 0
-        low, high = 0, block_count // growing * self.block_tokens
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.blocks_per_request(middle) <= block_count:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+            return inf if self.blocks_per_request(int(beyond_windows)) <= block_count else 0
+        fixed = self.blocks_per_request(int(beyond_windows)) - growing * ceil(beyond_windows / self.block_tokens)
+        longest = (block_count - fixed) // growing * self.block_tokens
+        if longest >= beyond_windows:
+            return longest
+        lengths = range(int(beyond_windows) + 1)
+        return max(0, bisect_right(lengths, block_count, key=self.blocks_per_request) - 1)
 
 
+@lru_cache(maxsize=512)
 def pool_layout(
     model: LanguageModel,
     stage: Stage,
@@ -88,37 +94,31 @@ def pool_layout(
     prefix_caching: bool,
 ) -> PoolLayout:
     """The blocks of the layers that a stage holds."""
-    held = [(group, _layers_in(group, stage)) for group in model.layer_groups]
-    caching = [(group, count) for group, count in held if count and group.kv_elements_per_token]
-    stateful = [(group, count) for group, count in held if count and group.recurrent_state_elements]
-    token_bytes = max(
-        (kv_bytes_per_token_per_rank(group, tp=tp, kv_cache=kv_cache) + group.index_key_width for group, _ in caching),
-        default=0.0,
-    )
+    held = [(group, count) for group in model.layer_groups if (count := _layers_in(group, stage))]
+    caching = [
+        (group.window_tokens, count, elements_bytes(kv_elements_per_token(group, tp=tp), kv_cache))
+        for group, count in held
+        if group.kv_elements_per_token
+    ]
+    stateful = [(count, layer_state_bytes(group, model, tp=tp)) for group, count in held if group.state_head_count]
+    largest_token = max((token_bytes for _, _, token_bytes in caching), default=0)
+    largest_state = max((state_bytes for _, state_bytes in stateful), default=0)
     block_tokens = engine.block_tokens
-    if stateful and token_bytes:
-        state_bytes = max(state_bytes_per_rank(model, group, tp=tp) / group.layer_count for group, _ in stateful)
-        block_tokens = max(block_tokens, ceil(state_bytes / token_bytes / 16) * 16)
-    layer_bytes = block_tokens * token_bytes or max(
-        (state_bytes_per_rank(model, group, tp=tp) / group.layer_count for group, _ in stateful), default=0.0
-    )
-    size = _group_size([count for _, count in caching + stateful]) if engine.pools_layers_in_groups else 1
+    if largest_token:
+        block_tokens = max(block_tokens, ceil(largest_state / largest_token / 16) * 16)
+    counts = [count for _, count, _ in caching] + [count for count, _ in stateful]
+    size = _group_size(counts) if engine.pools_layers_in_groups else 1
     return PoolLayout(
         block_tokens=block_tokens,
-        block_bytes=layer_bytes * size,
-        pools=tuple(
-            [LayerPool(ceil(count / size), group.window_tokens or inf) for group, count in caching]
-            + [LayerPool(ceil(count / size), is_state=True) for _, count in stateful]
+        block_bytes=(block_tokens * largest_token or largest_state) * size,
+        pools=(
+            *(LayerPool(ceil(count / size), window or inf) for window, count, _ in caching),
+            *(LayerPool(ceil(count / size), is_state=True) for count, _ in stateful),
         ),
         in_flight_tokens=max_num_batched_tokens,
         blocks_per_state=2 if prefix_caching else 1,
-        bytes_per_token=sum(
-            count * (kv_bytes_per_token_per_rank(group, tp=tp, kv_cache=kv_cache) + group.index_key_width)
-            for group, count in caching
-        ),
-        state_bytes_per_sequence=sum(
-            state_bytes_per_rank(model, group, tp=tp) * count / group.layer_count for group, count in stateful
-        ),
+        bytes_per_token=sum(count * token_bytes for _, count, token_bytes in caching),
+        state_bytes_per_sequence=sum(count * state_bytes for count, state_bytes in stateful),
     )
 
 

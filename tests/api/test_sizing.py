@@ -1,0 +1,181 @@
+"""``POST /sizing`` over HTTP: the founding figures, the shape of the answer, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.api.sizing_answer import SizingAnswer
+from service.api.sizing_examples import EXAMPLES
+from tests.api.assertions import assert_problem
+
+LLAMA_8B_CONFIG: dict[str, Any] = (EXAMPLES["config"]["value"] or {})["model"]["config"]
+SHORTEST = {"model": "llama-3.3-70b-instruct", "accelerator": "gb200-nvl72"}
+
+
+def sized(client: TestClient, **asked: Any) -> dict[str, Any]:
+    answer = client.post("/sizing", json=SHORTEST | asked)
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    SizingAnswer.model_validate(document)
+    return document
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_of_the_contract_runs(client: TestClient, name: str) -> None:
+    answer = client.post("/sizing", json=EXAMPLES[name]["value"])
+    assert answer.status_code == 200, answer.text
+    SizingAnswer.model_validate(answer.json())
+
+
+def test_the_founding_figures(client: TestClient) -> None:
+    document = sized(client, precision={"weights": "nvfp4", "kv_cache": "fp8", "compute": "nvfp4"})
+    assert document["crossover"]["balance_point_flop_per_byte"] == 1250
+    assert document["crossover"]["arithmetic_intensity_flop_per_byte"] == 4
+    assert document["crossover"]["weights_only_batch"] == 312.5
+    assert document["inputs"]["accelerator"] == "gb200-nvl72"
+    assert document["memory_fit"]["fits"]
+    assert document["memory_fit"]["usable_bytes_per_gpu"] == 189_471 * 2**20
+    assert document["evidence"] == {"distance_fraction": 1.0, "runs": []}
+
+
+def test_every_block_is_present_also_when_nothing_fits(client: TestClient) -> None:
+    document = sized(client, accelerator="h100-sxm", parallelism={"tp": 1})
+    assert set(document) == set(SizingAnswer.model_fields)
+    assert not document["memory_fit"]["fits"]
+    assert document["memory_fit"]["shortfall_bytes_per_gpu"] > 0
+    assert document["serving"] is None
+    assert "does_not_fit" in {warning["code"] for warning in document["warnings"]}
+
+
+def test_names_and_aliases_resolve_exactly(client: TestClient) -> None:
+    by_alias = sized(client, model="meta-llama/Llama-3.3-70B-Instruct", accelerator="gb200")
+    assert by_alias == sized(client)
+
+
+def test_the_same_question_gives_the_same_bytes(client: TestClient) -> None:
+    first, second = (client.post("/sizing", json=SHORTEST).content for _ in range(2))
+    assert first == second
+
+
+def test_every_source_of_the_records_is_cited(client: TestClient) -> None:
+    sources = sized(client)["sources"]
+    assert any("nvidia.com" in (source["url"] or "") for source in sources)
+    assert any("huggingface.co" in (source["url"] or "") for source in sources)
+    assert all(source["title"] for source in sources)
+
+
+def test_a_config_with_a_bare_infinity_is_read(client: TestClient) -> None:
+    config = dict(LLAMA_8B_CONFIG) | {"time_step_limit": [0.0, float("inf")]}
+    body = json.dumps({"model": {"config": config}, "accelerator": "h100"})
+    answer = client.post("/sizing", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+    assert answer.json()["inputs"]["model_revision"] is None
+
+
+COMPUTE = "/precision/compute"
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"accelerator": "gb20"}, "unknown_accelerator", "/accelerator"),
+    ({"model": "llama-3.3-70"}, "unknown_model", "/model"),
+    ({"modle": "x"}, "request_invalid", "/modle"),
+    ({"workload": {"isl_tokens": -1}}, "request_invalid", "/workload/isl_tokens"),
+    ({"workload": {"isl_tokens": "12"}}, "request_invalid", "/workload/isl_tokens"),
+    ({"workload": {"isl_tokens": True}}, "request_invalid", "/workload/isl_tokens"),
+    ({"workload": {"isl_tokens": 10**12}}, "request_invalid", "/workload/isl_tokens"),
+    ({"workload": {"isl_tokens": {"p50": 9, "p95": 3}}}, "invalid_value", "/workload/isl_tokens/p95"),
+    ({"workload": {"profile": "1k-1k", "osl_tokens": 5}}, "invalid_value", "/workload/profile"),
+    ({"workload": {"concurrency": 1, "request_rate_per_s": 1.0}}, "invalid_value", "/workload/request_rate_per_s"),
+    ({"parallelism": {"tp": 3}}, "parallelism_not_legal", "/parallelism/tp"),
+    ({"parallelism": {"tp": 0}}, "request_invalid", "/parallelism/tp"),
+    ({"parallelism": "best"}, "request_invalid", "/parallelism"),
+    ({"replica_count": "all"}, "request_invalid", "/replica_count"),
+    ({"replica_count": 0}, "request_invalid", "/replica_count"),
+    ({"precision": {"weights": "fp5"}}, "unknown_choice", "/precision/weights"),
+    ({"precision": {"compute": "fp5"}}, "request_invalid", "/precision/compute"),
+    (
+        {"accelerator": "h100", "precision": {"weights": "nvfp4", "compute": "nvfp4"}},
+        "rate_not_published",
+        "/precision/compute",
+    ),
+    ({"engine": {"name": "ollama"}}, "unknown_choice", "/engine/name"),
+    ({"engine": {"version": "latest"}}, "request_invalid", "/engine/version"),
+    ({"engine": {"memory_fraction": 1.2}}, "request_invalid", "/engine/memory_fraction"),
+    ({"engine": {"cuda_graphs": False}}, "field_not_acted_on", "/engine/cuda_graphs"),
+    ({"engine": {"block_size": 16}}, "request_invalid", "/engine/block_size"),
+    ({"economics": {"on": "yesterday"}}, "request_invalid", "/economics/on"),
+    ({"power": {"pue": 0.5}}, "request_invalid", "/power/pue"),
+    ({"model": {"config": {"model_type": "yeti"}}}, "architecture_not_supported", "/model/config/model_type"),
+    ({"model": {"config": {"model_type": "llama"}}}, "config_invalid", "/model/config/hidden_size"),
+    ({"model": {"config": {}, "code": "x"}}, "request_invalid", "/model/code"),
+    ({"model": 7}, "request_invalid", "/model"),
+]
+
+
+@pytest.mark.parametrize(("asked", "code", "pointer"), REFUSED)
+def test_a_bad_question_is_refused_at_its_field(
+    client: TestClient, asked: dict[str, Any], code: str, pointer: str
+) -> None:
+    problem = assert_problem(client.post("/sizing", json=SHORTEST | asked), 422, code)
+    assert [error["pointer"] for error in problem["errors"]] == [pointer]
+
+
+def test_an_unknown_name_lists_what_begins_alike_and_substitutes_nothing(client: TestClient) -> None:
+    problem = assert_problem(
+        client.post("/sizing", json=SHORTEST | {"accelerator": "gb20"}), 422, "unknown_accelerator"
+    )
+    assert "gb200-nvl72" in problem["detail"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_none_is_refused(client: TestClient, number: str) -> None:
+    body = f'{{"model": "llama-3.3-70b-instruct", "accelerator": "gb200", "target": {{"tpot_s": {number}}}}}'
+    answer = client.post("/sizing", content=body, headers={"content-type": "application/json"})
+    assert_problem(answer, 400, "malformed_body")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_hidden_layers", 10**9),
+        ("num_hidden_layers", None),
+        ("num_hidden_layers", "32"),
+        ("hidden_size", -4096),
+        ("hidden_size", 4095),
+        ("num_attention_heads", True),
+        ("num_key_value_heads", 7),
+        ("vocab_size", 1e300),
+    ],
+)
+def test_a_hostile_config_is_refused_by_field(client: TestClient, field: str, value: Any) -> None:
+    config = dict(LLAMA_8B_CONFIG) | {field: value}
+    answer = client.post("/sizing", json={"model": {"config": config}, "accelerator": "h100"})
+    problem = assert_problem(answer, 422, "config_invalid")
+    assert problem["errors"][0]["pointer"].startswith("/model/config/")
+
+
+def test_code_in_a_config_is_never_touched(client: TestClient) -> None:
+    config = dict(LLAMA_8B_CONFIG)
+    config["auto_map"] = {"AutoModelForCausalLM": "os.system--rm"}
+    answer = client.post("/sizing", json={"model": {"config": config}, "accelerator": "h100"})
+    assert answer.status_code == 200
+
+
+def test_a_deep_config_is_refused(client: TestClient) -> None:
+    body = '{"model": {"config": {"a": ' + "[" * 10_000 + "]" * 10_000 + '}}, "accelerator": "h100"}'
+    answer = client.post("/sizing", content=body, headers={"content-type": "application/json"})
+    assert_problem(answer, 400, "malformed_body")
+
+
+def test_a_price_gives_a_cost_and_power_a_scope(client: TestClient) -> None:
+    document = sized(
+        client,
+        workload={"concurrency": 32},
+        power={"pue": 1.2, "scope": "facility"},
+        economics={"usd_per_gpu_h": 3.0, "usd_per_kwh": 0.1, "on": "2026-12-01"},
+    )
+    assert document["cost"]["usd_per_output_token"]["low"] < document["cost"]["usd_per_output_token"]["high"]
+    scopes = {scope["scope"]: scope for scope in document["energy"]["scopes"]}
+    assert set(scopes) == {"accelerator", "system", "facility", "provisioned"}
+    assert scopes["provisioned"]["kind"] == "published"
+    assert scopes["provisioned"]["power_w_per_gpu"]["value"] == 2100

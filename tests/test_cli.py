@@ -1,0 +1,183 @@
+"""The command as a user runs it: what it prints, where, and how it exits."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.api.contract import contract_text
+from service.api.language_models import TINY_CONFIG
+from service.app import create_app
+from service.cli import COMMANDS, main
+from service.settings import Settings
+
+
+def run(*arguments: str, stdin: bytes | None = None, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-m", "service.cli", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env={**os.environ, **variables})
+
+
+def stdout_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def complaint_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of a request that cannot be answered."""
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("sizing: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'cli.db'}"
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> str:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(TINY_CONFIG))
+    return str(file)
+
+
+def test_help_names_every_command_and_imports_nothing_slow() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert f"    {command.name}" in done.stdout.decode()
+    program = "import sys, service.cli; service.cli.build_parser(); print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout.decode().split()
+    assert {"fastapi", "numpy", "yaml", "sqlalchemy", "pydantic"}.isdisjoint(imported)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["accelerators", "--kind", "toaster"], ["import-model", "x.json"]]
+)
+def test_a_command_that_is_not_understood_exits_with_2_and_one_line(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.count(b"\n") == 1
+    assert b"--help" in done.stderr
+
+
+def test_the_shipped_catalogue_is_listed_without_a_database(capsys: pytest.CaptureFixture[str], database: str) -> None:
+    lines = stdout_of(capsys, "accelerators", "--kind", "rack", "--database-url", database).splitlines()
+    assert lines[0].split() == ["SLUG", "VENDOR", "KIND", "GPUS", "GB", "PER", "GPU", "TB/S", "PER", "GPU", "STATUS"]
+    # 13.4 TB and 576 TB/s over 72 GPUs: 186.1 GB and 8 TB/s each
+    assert ["gb200-nvl72", "NVIDIA", "rack", "72", "186.1", "8"] in [line.split()[:6] for line in lines]
+    assert not Path(database.removeprefix("sqlite:///")).exists()
+
+
+def test_filters_of_the_accelerators_combine(capsys: pytest.CaptureFixture[str], database: str) -> None:
+    def listed(*filters: str) -> list[str]:
+        document = json.loads(stdout_of(capsys, "accelerators", "--json", "--database-url", database, *filters))
+        return [each["slug"] for each in document["items"]]
+
+    assert "h100-sxm" in listed("--vendor", "nvidia", "--precision", "fp8", "--min-memory-gb", "80")
+    assert "h100-sxm" not in listed("--vendor", "nvidia", "--precision", "nvfp4")
+    assert "h100-sxm" not in listed("--vendor", "amd")
+    assert listed("--vendor", "nobody") == []
+
+
+def test_models_are_listed_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str], database: str) -> None:
+    table = stdout_of(capsys, "models", "--family", "gpt_oss", "--database-url", database)
+    assert [line.split()[0] for line in table.splitlines()] == ["SLUG", "gpt-oss-120b", "gpt-oss-20b"]
+    items = json.loads(stdout_of(capsys, "models", "--family", "llama", "--json", "--database-url", database))["items"]
+    counts = {each["slug"]: each["total_parameter_count"] for each in items}
+    assert counts["llama-3.1-8b-instruct"] == 8_030_261_248
+
+
+def test_a_model_is_imported_from_a_file_once(
+    capsys: pytest.CaptureFixture[str], database: str, config_file: str
+) -> None:
+    arguments = (
+        "import-model",
+        config_file,
+        "--slug",
+        "tiny-llama",
+        "--alias",
+        "acme/Tiny",
+        "--database-url",
+        database,
+    )
+    assert "stored tiny-llama" in stdout_of(capsys, *arguments)
+    assert "tiny-llama" in stdout_of(capsys, "models", "--database-url", database)
+    assert "'tiny-llama' exists" in complaint_of(capsys, *arguments)
+
+
+def test_a_model_is_imported_from_standard_input(database: str) -> None:
+    config = json.dumps({**TINY_CONFIG, "time_step_limit": [0.0, float("inf")]}).encode()
+    done = run("import-model", "-", "--slug", "tiny-llama", "--database-url", database, stdin=config)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"model_type": "brand-new"}', "brand-new"),
+        ('{"model_type": "llama"}', "missing"),
+        ("not json", "JSON"),
+        ("[]", "object"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], database: str, tmp_path: Path, text: str, expected: str
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    assert expected in complaint_of(capsys, "import-model", str(file), "--slug", "mine", "--database-url", database)
+
+
+def test_what_cannot_be_read_or_named_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], database: str, config_file: str
+) -> None:
+    assert "nowhere.json" in complaint_of(
+        capsys, "import-model", "nowhere.json", "--slug", "x", "--database-url", database
+    )
+    assert "slug" in complaint_of(capsys, "import-model", config_file, "--slug", "No Slug", "--database-url", database)
+    assert "mysql" in complaint_of(capsys, "models", "--database-url", "mysql://host/name")
+    assert "does not answer" in complaint_of(
+        capsys, "migrate", "--database-url", "postgresql://nobody@127.0.0.1:1/nothing"
+    )
+
+
+def test_a_setting_that_cannot_be_used_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIZING_PORT", "eighty")
+    assert "SIZING_PORT" in complaint_of(capsys, "models")
+
+
+def test_migrating_twice_says_where_the_database_is(
+    capsys: pytest.CaptureFixture[str], empty_database_url: str
+) -> None:
+    first = stdout_of(capsys, "migrate", "--database-url", empty_database_url)
+    again = stdout_of(capsys, "migrate", "--database-url", empty_database_url)
+    assert "is at migration" in first
+    assert " 0 records" not in first
+    assert " 0 records" in again
+
+
+def test_a_database_without_tables_is_said_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    assert "sizing migrate" in complaint_of(capsys, "models", "--database-url", f"sqlite:///{tmp_path / 'empty.db'}")
+
+
+def test_the_contract_is_printed_byte_for_byte() -> None:
+    done = run("openapi")
+    assert done.stdout.decode() == contract_text(create_app(Settings()))
+
+
+def test_every_setting_is_listed_with_what_it_does() -> None:
+    listed = run("serve", "--list-settings").stdout.decode()
+    for name, field in Settings.model_fields.items():
+        assert f"SIZING_{name.upper()}" in listed
+        assert field.description
+        assert field.description in listed
