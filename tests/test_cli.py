@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from service.api.contract import contract_text
 from service.api.language_models import TINY_CONFIG
@@ -181,3 +182,53 @@ def test_every_setting_is_listed_with_what_it_does() -> None:
         assert f"SIZING_{name.upper()}" in listed
         assert field.description
         assert field.description in listed
+
+
+def test_size_prints_a_table_of_the_answer(capsys: pytest.CaptureFixture[str], database: str) -> None:
+    printed = stdout_of(
+        capsys,
+        "size",
+        "llama-3.3-70b-instruct",
+        "gb200",
+        "--weights=nvfp4",
+        "--tp=2",
+        "--tpot=0.02",
+        "--usd-per-gpu-h=3",
+        f"--database-url={database}",
+    )
+    assert "llama-3.3-70b-instruct on gb200-nvl72" in printed
+    assert "balance point             1250 FLOP/byte" in printed
+    assert "textbook, weights only    batch 312.5" in printed
+    for part in ("fits                      yes", "TPOT", "tokens/s/W", "million output tokens", "assumed", "warnings"):
+        assert part in printed
+
+
+def test_size_as_json_is_the_document_of_the_api(capsys: pytest.CaptureFixture[str], database: str) -> None:
+    printed = stdout_of(capsys, "size", "qwen3-8b", "h100", "--isl=2000", "--json", f"--database-url={database}")
+    with TestClient(create_app(Settings(database_url=database))) as client:
+        asked = {"model": "qwen3-8b", "accelerator": "h100", "workload": {"isl_tokens": 2000}}
+        answered = client.post("/sizing", json=asked).json()
+    document = json.loads(printed)
+    document["inputs"]["catalogue_revision"] = answered["inputs"]["catalogue_revision"]  # none of shipped files
+    assert document == answered
+
+
+def test_size_takes_a_config_file(capsys: pytest.CaptureFixture[str], database: str, config_file: str) -> None:
+    assert "fits" in stdout_of(capsys, "size", config_file, "h100", f"--database-url={database}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("llama", "h100"), "there is no model 'llama'"),
+        (("qwen3-8b", "h1000"), "there is no accelerator 'h1000'"),
+        (("qwen3-8b", "h100", "--tp=3"), "tp 3 does not divide"),
+        (("qwen3-8b", "h100", "--isl=-5"), "workload.isl_tokens"),
+        (("qwen3-8b", "h100", "--replicas=many"), "replica_count"),
+        (("nothing.json", "h100"), "nothing.json: No such file"),
+    ],
+)
+def test_size_complains_in_one_line(
+    capsys: pytest.CaptureFixture[str], database: str, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in complaint_of(capsys, "size", *arguments, f"--database-url={database}")

@@ -49,7 +49,8 @@ from service.sizing.workload import Length, Statistic, Target
 
 router = APIRouter(route_class=StrictJsonRoute, tags=["sizing"])
 
-Positive = Annotated[float, Field(gt=0, le=1e15)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e15)]
+Watts = Annotated[float, Field(ge=1, le=1e6)]
 Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -150,7 +151,7 @@ class SpeculationRequest(RequestModel):
 
 
 class PowerRequest(RequestModel):
-    limit_w_per_gpu: Positive | None = None
+    limit_w_per_gpu: Watts | None = None
     pue: Annotated[float, Field(ge=1, le=5)] | None = None
     scope: Choice[PowerScope] = PowerScope.ACCELERATOR
 

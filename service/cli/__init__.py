@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from service import __version__
-from service.cli import catalogue, server
+from service.cli import catalogue, server, size
 from service.errors import ServiceError
 
 EPILOG = """\
@@ -39,6 +39,7 @@ class Command:
 
 COMMANDS = (
     Command("serve", "run the API", server.add_serve_arguments, server.serve),
+    Command("size", "does it fit, how fast, at what power and cost?", size.add_size_arguments, size.size),
     Command("accelerators", "list accelerators", catalogue.add_accelerators_arguments, catalogue.accelerators),
     Command("models", "list language models", catalogue.add_models_arguments, catalogue.models),
     Command(
