@@ -155,6 +155,7 @@ class AcceleratorRead(Answer):
     status_detail: str | None
     launched_on: str | None = Field(description="a date, a month or a year")
     revision: int
+    retired_at: datetime | None = Field(description="since when it can no longer be sized; null while in use")
     gpu_count: int = Field(description='GPUs in the system; "GPU" is the unit that a buyer counts')
     compute_dies_per_gpu: int
     devices_per_gpu: int = Field(description="devices that software sees in one GPU, which is what TP splits over")

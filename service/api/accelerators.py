@@ -5,6 +5,7 @@ Reads answer from the snapshot in memory; an old revision and all writes go to t
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -40,7 +41,6 @@ from service.catalogue.snapshot import LiveCatalogue, SnapshotAccelerator
 from service.errors import (
     Invalid,
     NameTaken,
-    RecordRetired,
     RevisionMismatch,
     RevisionRequired,
     UnknownAccelerator,
@@ -145,14 +145,13 @@ def create_accelerator(record: AcceleratorRecord, catalogue: CatalogueDep) -> Re
     "/accelerators/{slug}",
     summary="One accelerator, every figure with its derivation and sources",
     response_model=AcceleratorRead | AcceleratorRecord,
-    responses=problem_responses(UnknownAccelerator, RecordRetired, UnknownRevision),
+    responses=problem_responses(UnknownAccelerator, UnknownRevision),
 )
 async def get_accelerator(
     slug: SlugPath, request: Request, catalogue: CatalogueDep, query: Annotated[ReadQuery, Query()]
 ) -> Response:
-    """By slug or alias, exactly. A retired record can still be read by the number of a revision."""
-    accelerators = catalogue.snapshot.accelerators
-    entry = accelerators.get(slug) if query.revision is None else accelerators.find(slug)
+    """By slug or alias, exactly. A retired record is still answered, with `retired_at`."""
+    entry = catalogue.snapshot.accelerators.find(slug)
     revision = query.revision or entry.revision
     record = entry.record
     if revision != entry.revision:
@@ -163,7 +162,7 @@ async def get_accelerator(
         return Response(
             record.model_dump_json(), media_type="application/json", headers={"ETag": record_etag(revision)}
         )
-    return _record_answer(record, revision)
+    return _record_answer(record, revision, entry.retired_at)
 
 
 @router.put(
@@ -194,9 +193,7 @@ def replace_accelerator(
 )
 def retire_accelerator(slug: SlugPath, expected: ExpectedRevision, catalogue: CatalogueDep) -> Response:
     """It can no longer be sized; its history stays."""
-    found = (
-        catalogue.refresh().accelerators.find(slug).slug
-    )  # a name that no record can have never reaches the database
+    found = catalogue.refresh().accelerators.find(slug).slug  # other text never reaches the database
     with writing(catalogue.engine) as session:
         revision = retire_record(session, ACCELERATORS, found, expected_revision=expected)
     catalogue.refresh()
@@ -234,8 +231,10 @@ def _stored_record(catalogue: LiveCatalogue, slug: str, revision: int) -> Accele
         return AcceleratorRecord.model_validate_json(get_document(session, ACCELERATORS, slug, revision).document)
 
 
-def _record_answer(record: AcceleratorRecord, revision: int) -> Response:
-    return _json(accelerator_document(record, revision=revision), etag=record_etag(revision))
+def _record_answer(record: AcceleratorRecord, revision: int, retired_at: datetime | None = None) -> Response:
+    document = accelerator_document(record, revision=revision)
+    document["retired_at"] = retired_at.isoformat() if retired_at else None
+    return _json(document, etag=record_etag(revision))
 
 
 def _json(document: Any, *, etag: str) -> Response:

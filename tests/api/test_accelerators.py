@@ -16,7 +16,7 @@ RECORDS = load_accelerator_records()
 
 @pytest.mark.parametrize("slug", sorted(RECORDS))
 def test_the_document_of_every_shipped_record_is_the_declared_one(slug: str) -> None:
-    document = accelerator_document(RECORDS[slug], revision=1)
+    document = accelerator_document(RECORDS[slug], revision=1) | {"retired_at": None}
     AcceleratorRead.model_validate(document)
     assert document["unverified"] == [path for path, _, _, unverified in RECORDS[slug].figures() if unverified]
 
@@ -193,7 +193,9 @@ def test_a_curator_adds_replaces_reads_back_and_retires(client: TestClient) -> N
     assert old.headers["etag"] == '"1"'
 
     assert client.delete("/accelerators/example-x8", headers={"If-Match": '"2"'}).status_code == 204
-    assert_problem(client.get("/accelerators/example-x8"), 410, "record_retired")
+    assert client.get("/accelerators/example-x8").json()["retired_at"] is not None
+    sizing = client.post("/sizing", json={"model": "qwen3-8b", "accelerator": "example-x8"})
+    assert_problem(sizing, 422, "record_retired")
     assert client.get("/accelerators/example-x8", params={"revision": 2}).json()["revision"] == 2
     history = client.get("/accelerators/example-x8/revisions").json()
     assert [(each["revision"], each["event"], each["origin"]) for each in history["revisions"]] == [
