@@ -86,7 +86,7 @@ def _install(environment: Path, *, dev: bool) -> None:
 def _digest() -> str:
     """Changes whenever what would be installed changes."""
     digest = hashlib.sha256(str(ROOT).encode())
-    for file in (RUNTIME_LOCK, DEV_LOCK, ROOT / "pyproject.toml", Path(__file__)):
+    for file in (RUNTIME_LOCK, DEV_LOCK, ROOT / "pyproject.toml", ROOT / "setup.py", Path(__file__)):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

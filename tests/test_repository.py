@@ -136,7 +136,7 @@ def test_the_built_package_carries_every_file_of_the_service_and_every_migration
     unwanted = shutil.ignore_patterns("__pycache__")
     for folder in ("service", "migrations"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=unwanted)
-    for file in ("pyproject.toml", "README.md"):
+    for file in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / file, tree)
     expected = {f"service/{path.relative_to(tree / 'service')}" for path in our_files(tree / "service")}
     expected |= {f"service/{path.relative_to(tree)}" for path in our_files(tree / "migrations")}
@@ -144,7 +144,7 @@ def test_the_built_package_carries_every_file_of_the_service_and_every_migration
     subprocess.run([sys.executable, "-c", build], cwd=tree, check=True, capture_output=True)
     (wheel,) = tree.glob("*.whl")
     carried = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("service/")}
-    assert carried == expected
+    assert carried == expected, "packages need an __init__.py, new kinds of data a line in package-data"
 
 
 def test_an_old_python_can_read_bootstrap_far_enough_to_be_told_its_age() -> None:

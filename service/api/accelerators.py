@@ -189,11 +189,13 @@ def replace_accelerator(
     "/accelerators/{slug}",
     summary="Retire an accelerator",
     status_code=204,
-    responses=problem_responses(UnknownAccelerator, RevisionRequired, RevisionMismatch, PreconditionInvalid),
+    responses=problem_responses(UnknownAccelerator, Invalid, RevisionRequired, RevisionMismatch, PreconditionInvalid),
 )
 def retire_accelerator(slug: SlugPath, expected: ExpectedRevision, catalogue: CatalogueDep) -> Response:
     """It can no longer be sized; its history stays."""
     found = catalogue.refresh().accelerators.find(slug).slug  # other text never reaches the database
+    if found != slug:
+        raise Invalid(f"{slug!r} is an alias of {found}: writes name the slug itself", field=("slug",))
     with writing(catalogue.engine) as session:
         revision = retire_record(session, ACCELERATORS, found, expected_revision=expected)
     catalogue.refresh()

@@ -8,6 +8,7 @@ import re
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import REQUEST_ID_KEY, BodyTooLarge, InternalError, http_problem_response
@@ -62,6 +63,8 @@ class Failures:
 
         try:
             await self.app(scope, receive, send_noting_start)
+        except ClientDisconnect:
+            log.debug("request %s: the caller has left", scope[REQUEST_ID_KEY])
         except Exception:
             log.exception("request %s failed: %s %s", scope[REQUEST_ID_KEY], scope["method"], scope["path"])
             if started:

@@ -1,9 +1,10 @@
 """``POST /sizing``: the question, and the way from it to the answer."""
 
+from datetime import date
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Response
-from pydantic import Discriminator, Field, Tag
+from fastapi import APIRouter, Body, Query, Response
+from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import to_json
 
 from service.api.dependencies import SnapshotDep
@@ -45,6 +46,7 @@ from service.sizing.question import (
     SpeculationAsked,
     WorkloadAsked,
 )
+from service.sizing.remarks import Assumption
 from service.sizing.workload import Length, Statistic, Target
 
 router = APIRouter(route_class=StrictJsonRoute, tags=["sizing"])
@@ -52,6 +54,7 @@ router = APIRouter(route_class=StrictJsonRoute, tags=["sizing"])
 Positive = Annotated[float, Field(ge=1e-9, le=1e15)]
 Watts = Annotated[float, Field(ge=1, le=1e6)]
 Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+RELEASE = r"^v?[0-9]{1,9}(\.[0-9]{1,9}){0,5}[A-Za-z0-9.+_-]{0,30}$"
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -75,6 +78,14 @@ def _word_or_number(value: Any) -> str:
 
 
 AsWord, AsNumber, AsObject = Tag("(word)"), Tag("(number)"), Tag("(object)")
+
+
+def _calendar_date(text: str) -> str:
+    """ISO 8601, and a day that exists."""
+    return date.fromisoformat(text).isoformat()
+
+
+CalendarDate = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_calendar_date)]
 
 
 class GivenConfig(RequestModel):
@@ -133,7 +144,12 @@ class EngineRequest(RequestModel):
     """A flag left out takes the engine version's own default on the device."""
 
     name: Name | None = None
-    version: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^v?\d")] | None = None
+    version: (
+        Annotated[
+            str, Field(min_length=1, max_length=64, pattern=r"^v?[0-9]{1,9}(\.[0-9]{1,9}){0,5}[A-Za-z0-9.+_-]{0,30}$")
+        ]
+        | None
+    ) = None
     memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len_tokens: Tokens | None = None
     max_num_batched_tokens: Tokens | None = None
@@ -159,9 +175,13 @@ class PowerRequest(RequestModel):
 class EconomicsRequest(RequestModel):
     """Prices are the caller's; there is no default."""
 
-    usd_per_gpu_h: Positive | None = None
-    usd_per_kwh: Positive | None = None
-    on: Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$")] | None = None
+    usd_per_gpu_h: Positive
+    usd_per_kwh: Positive | None = Field(None, description="left out, energy is not in the cost")
+    on: CalendarDate | None = Field(None, description="date of the prices")
+
+
+class NoParameters(RequestModel):
+    """Everything is asked in the body; a query parameter is refused rather than ignored."""
 
 
 class SizingRequest(RequestModel):
@@ -213,7 +233,9 @@ class SizingRequest(RequestModel):
     ),
 )
 async def create_sizing(
-    request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)], snapshot: SnapshotDep
+    request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)],
+    snapshot: SnapshotDep,
+    _: Annotated[NoParameters, Query()],
 ) -> Response:
     """Nothing is stored: the same question to the same catalogue gives the same bytes.
 
@@ -235,7 +257,28 @@ def sizing_answer(request: SizingRequest, snapshot: Snapshot) -> dict[str, Any]:
     else:
         stored, model = None, _given_model(request.model)
     result = size(sizing_inputs(request, model=model, accelerator=accelerator.accelerator))
-    return sizing_document(result, accelerator=accelerator, stored_model=stored, catalogue_revision=snapshot.revision)
+    return sizing_document(
+        result,
+        accelerator=accelerator,
+        stored_model=stored,
+        catalogue_revision=snapshot.revision,
+        defaults=_defaults(request),
+    )
+
+
+def _defaults(request: SizingRequest) -> list[Assumption]:
+    """Of this interface: what the request left out and the calculation was given all the same."""
+    defaults = (
+        (request, "density", "density", request.density.value, "sparse rates need a pruned model"),
+        (request, "replica_count", "replica_count", request.replica_count, "one replica unless asked otherwise"),
+        (request.power, "scope", "power.scope", request.power.scope.value, "the board alone unless asked otherwise"),
+        (request.engine, "cuda_graphs", "engine.cuda_graphs", True, "the engines' default"),
+    )
+    return [
+        Assumption(field, value, origin)
+        for part, name, field, value, origin in defaults
+        if name not in part.model_fields_set
+    ]
 
 
 def _given_model(given: GivenConfig) -> LanguageModel:

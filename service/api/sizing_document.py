@@ -9,23 +9,24 @@ from math import isinf
 from typing import Any
 
 from service.catalogue.snapshot import SnapshotAccelerator, SnapshotLanguageModel
+from service.sizing.citations import (
+    BOARD_POWER_RUNS,
+    FITTED_RUNS,
+    MLPERF_LIMITS,
+    TAIL_RUNS,
+    WALL_POWER_RUNS,
+    Citation,
+)
 from service.sizing.crossover import Crossover
 from service.sizing.estimate import Estimate
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
 from service.sizing.plan import SizingResult
-from service.sizing.remarks import WarningCode
+from service.sizing.remarks import Assumption, WarningCode
 from service.sizing.resolution import Resolved, main_choice
-from service.sizing.roofline import Bound
 from service.sizing.speed import Speed
 from service.sizing.step import Step
 from service.sizing.workload import Statistic
-
-METHOD_SOURCE = {
-    "title": "Step-time model and its parameters: fitted to 2,448 published runs (InferenceX, TensorRT-LLM performance "
-    "overview, AccelMark, llama.cpp and others)",
-    "url": "https://github.com/ai-dynamo/aiconfigurator",
-}
 
 
 def sizing_document(
@@ -34,13 +35,14 @@ def sizing_document(
     accelerator: SnapshotAccelerator,
     stored_model: SnapshotLanguageModel | None,
     catalogue_revision: int,
+    defaults: list[Assumption],
 ) -> dict[str, Any]:
     reached, resolved = result.speed, result.resolved
     return {
         "inputs": _inputs(result, accelerator, stored_model, catalogue_revision),
         "memory_fit": _memory_fit(result),
         "crossover": _crossover(result.crossover),
-        "prefill": _prefill(reached, result.crossover) if reached and result.crossover else None,
+        "prefill": _prefill(reached) if reached else None,
         "decode": _decode(reached) if reached else None,
         "serving": _serving(reached) if reached else None,
         "energy": _energy(result),
@@ -52,7 +54,7 @@ def sizing_document(
         "evidence": {"distance_fraction": 1.0, "runs": []},
         "assumptions": [
             {"field": each.field, "value": _assumed(each.value), "origin": each.origin}
-            for each in resolved.remarks.assumptions
+            for each in (*defaults, *resolved.remarks.assumptions)
         ],
         "warnings": [
             *({"code": each.code.value, "detail": each.detail} for each in resolved.remarks.warnings),
@@ -62,9 +64,23 @@ def sizing_document(
             *accelerator.cited,
             *(stored_model.cited if stored_model else ()),
             {"title": resolved.deployment.settings.engine.source, "url": None},
-            METHOD_SOURCE,
+            *({"title": each.title, "url": each.url} for each in _citations(result)),
         ],
     }
+
+
+def _citations(result: SizingResult) -> list[Citation]:
+    """Of the numbers of the method that this answer rests on."""
+    cited: list[Citation] = []
+    if result.speed:
+        cited += FITTED_RUNS
+        if result.resolved.inputs.target.statistic in (Statistic.P90, Statistic.P99):
+            cited += TAIL_RUNS
+        if not result.resolved.inputs.target.is_set:
+            cited.append(MLPERF_LIMITS)
+    if any(each.power_w_per_gpu for each in result.powers):
+        cited += (*BOARD_POWER_RUNS, *WALL_POWER_RUNS)
+    return cited
 
 
 def estimate(of: Estimate | None) -> dict[str, Any] | None:
@@ -157,7 +173,7 @@ def _inputs(
 
 def _precision(resolved: Resolved) -> dict[str, Any]:
     scheme = resolved.deployment.weights.scheme
-    choice = main_choice(resolved.rates, scheme) if resolved.rates else None
+    choice = main_choice(resolved.rates, resolved.deployment.weights) if resolved.rates else None
     return {
         "weights": scheme,
         "kv_cache": resolved.deployment.kv_cache.value,
@@ -228,15 +244,13 @@ def _terms(step: Step) -> list[dict[str, Any]]:
     ]
 
 
-def _prefill(reached: Speed, crossover: Crossover) -> dict[str, Any]:
+def _prefill(reached: Speed) -> dict[str, Any]:
     step = reached.prefill
-    work_to_reads = step.spec_time_s(Bound.COMPUTE) / step.spec_time_s(Bound.MEMORY)
-    balance = crossover.balance_point_flop_per_byte * reached.clock_fraction
     return {
         "time_s": estimate(reached.prefill_time_s),
         "input_tokens_per_s_per_gpu": estimate(reached.input_tokens_per_s_per_gpu),
         "bound": step.bound.value,
-        "arithmetic_intensity_flop_per_byte": balance * work_to_reads,
+        "arithmetic_intensity_flop_per_byte": step.arithmetic_intensity_flop_per_byte,
         "mfu": step.mfu,
         "mbu": step.mbu,
         "terms": _terms(step),

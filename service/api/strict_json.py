@@ -21,6 +21,7 @@ from service.api.problems import MalformedBody, MediaTypeNotSupported
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
+MAX_VALUES = 100_000  # members and items of a body in all; what is beyond would hold up everybody else
 LENIENT_MEMBER = "config"
 
 Path = tuple[str | int, ...]
@@ -47,6 +48,8 @@ def read_json(body: bytes, *, lenient: bool = False) -> Any:
     Traceback (most recent call last):
     service.api.problems.MalformedBody: the member 'tp' is given twice in one object
     """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > MAX_VALUES:
+        raise MalformedBody(f"the body holds more than {MAX_VALUES} values")
     try:
         document = json.loads(body.decode("utf-8"), object_pairs_hook=_unique_members)
     except UnicodeDecodeError as error:

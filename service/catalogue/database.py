@@ -3,7 +3,7 @@
 SQLite runs in WAL mode, so readers never wait. A deferred transaction that reads and then writes fails at once
 when another process wrote in between, so every writing transaction begins IMMEDIATE. Threads of one process queue
 at a lock of ours rather than at SQLite's, whose waiting is not fair and ends after five seconds.
-On Postgres the row of ``catalogue_state`` is the lock: ``tables.writing`` updates it first.
+On Postgres the row of ``catalogue_state`` is the lock: ``records.writing`` updates it first.
 """
 
 import threading

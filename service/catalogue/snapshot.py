@@ -98,7 +98,7 @@ class NamedRecords(Generic[E]):
 
     def find(self, name: str) -> E:
         """By slug or alias, retired records by their slug included."""
-        asked = name.lower()
+        asked = name.lower() if name.isascii() else name  # folding other letters would be likeness
         if entry := self.by_slug.get(asked):
             return entry
         slugs = self.slugs_by_alias.get(asked, ())

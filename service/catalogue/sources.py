@@ -16,7 +16,8 @@ from service.errors import CatalogueFileInvalid
 REGISTRY = Path(__file__).parent / "data" / "sources.yaml"
 
 T = TypeVar("T")
-Many = Annotated[tuple[T, ...], Field(strict=False)]  # JSON knows arrays only; strict would insist on tuples
+# JSON knows arrays only; strict would insist on tuples. Bounded, so that a hostile list is not judged item by item.
+Many = Annotated[tuple[T, ...], Field(strict=False, max_length=1000)]
 SourceId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2000)]
 

@@ -3,20 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 
 from service.errors import RateNotPublished
 from service.sizing.accelerator import Accelerator
-from service.sizing.cache import elements_bytes, kv_elements_per_token, state_bytes_per_sequence
-from service.sizing.interconnect import all_reduce_bytes, all_to_all_bytes, group_link
-from service.sizing.language_model import LanguageModel, LayerGroup, LayerKind
+from service.sizing.cache import elements_bytes, state_bytes_per_sequence
+from service.sizing.interconnect import ALL_REDUCES_PER_LAYER, all_reduce_bytes, all_to_all_bytes, group_link
+from service.sizing.language_model import LanguageModel, LayerGroup
 from service.sizing.parallelism import Parallelism
-from service.sizing.parameters import StepParameters
 from service.sizing.precision import Density, Precision
-from service.sizing.step import AttentionCost, MatrixCost, StepCosts
+from service.sizing.step import AttentionCost, Launches, MatrixCost, StepCosts
 from service.sizing.weight_schemes import SCHEMES
 from service.sizing.weights import ServedWeights, pipeline_stages
 
-REFERENCE_BANDWIDTH_BYTES_PER_S = 3.35e12  # where the per-layer overhead was fitted: H100 SXM
 INDEX_KEY_BYTES = 1  # sparse attention keeps its index keys in 8 bits
 STATE_PASSES = 2  # a recurrent state is read and written in every step
 
@@ -84,14 +83,14 @@ def compute_choice(
 ) -> ComputeChoice:
     """The asked precision; else the scheme's native one where a rate is published; else 16 bits."""
     layout = SCHEMES[scheme]
-    if not layout.quantised:
-        return sixteen_bit
     if asked is not None:
         return ComputeChoice(asked, device.peak_flop_per_s(asked, density), "asked for")
     if layout.compute is None:
         return replace(
             sixteen_bit, reason=f"{scheme} is a weight-only scheme: it is widened to {sixteen_bit.precision}"
         )
+    if layout.element.element_bytes == SIXTEEN_BITS_BYTES:
+        return sixteen_bit
     for precision in (layout.compute, *EQUIVALENT_RATES.get(layout.compute, ())):
         if device.has_rate(precision, density):
             return ComputeChoice(precision, device.peak_flop_per_s(precision, density), f"native rate of {scheme}")
@@ -100,6 +99,8 @@ def compute_choice(
         reason=f"{device.slug} publishes no {density} {layout.compute} rate: computed in {sixteen_bit.precision}",
     )
 
+
+SIXTEEN_BITS_BYTES = 2
 
 EQUIVALENT_RATES = {  # one data path, two block formats: vendors print one name for both
     Precision.MXFP4: (Precision.NVFP4,),
@@ -110,12 +111,20 @@ EQUIVALENT_RATES = {  # one data path, two block formats: vendors print one name
 def compute_rates(
     device: Accelerator, *, weights: ServedWeights, asked: Precision | None, density: Density
 ) -> ComputeRates:
+    """The rate of each scheme in the checkpoint. What is asked for holds for the scheme that names the checkpoint.
+
+    What such a checkpoint leaves in 16 bits (heads, routers, attention of some) computes in 16 bits all the same.
+    """
     sixteen_bit = sixteen_bit_choice(device, density)
     return ComputeRates(
         sixteen_bit,
         {
             work.scheme: compute_choice(
-                device, scheme=work.scheme, asked=asked, density=density, sixteen_bit=sixteen_bit
+                device,
+                scheme=work.scheme,
+                asked=asked if work.scheme == weights.main_scheme else None,
+                density=density,
+                sixteen_bit=sixteen_bit,
             )
             for work in weights.work
         },
@@ -130,7 +139,6 @@ def step_costs(
     parallelism: Parallelism,
     kv_cache: Precision,
     rates: ComputeRates,
-    parameters: StepParameters,
 ) -> StepCosts:
     """Seconds per unit of work of one replica of the model on ``tp * pp * dp`` devices.
 
@@ -143,8 +151,8 @@ def step_costs(
         raise RateNotPublished(f"{device.slug} has no published memory bandwidth", field=("accelerator",))
     tp, pp, ep, dp = parallelism.tp, parallelism.pp, parallelism.ep, parallelism.dp
     (whole,) = pipeline_stages(model.layer_count, 1)
-    dense, experts, head_s = _matrix_costs(weights, rates, parameters, parallelism, model)
-    all_reduces = (1 if ep > 1 else 2) * model.layer_count
+    index_flop_per_s = device.peak_rates_flop_per_s.get((Precision.FP8, Density.DENSE), rates.sixteen_bit.flop_per_s)
+    all_reduces = (1 if ep > 1 else ALL_REDUCES_PER_LAYER) * model.layer_count
     reduce_bytes = all_reduces * all_reduce_bytes(tokens=1, hidden_size=model.hidden_size, tp=tp)
     exchange_bytes = weights.moe_layer_count * all_to_all_bytes(
         tokens=1 / tp, hidden_size=model.hidden_size, experts_per_token=model.experts_per_token, ep=ep
@@ -157,99 +165,97 @@ def step_costs(
         experts_per_token=model.experts_per_token,
         state_s_per_sequence=STATE_PASSES * state_bytes / pp / bandwidth,
         attention=tuple(
-            _attention_cost(group, parallelism, kv_cache, bandwidth, rates)
+            _attention_cost(
+                group,
+                parallelism,
+                kv_cache=kv_cache,
+                bandwidth=bandwidth,
+                sixteen_bit_flop_per_s=rates.sixteen_bit.flop_per_s,
+                index_flop_per_s=index_flop_per_s,
+            )
             for group in model.layer_groups
-            if group.kv_elements_per_token
+            if group.kv_elements_per_token or group.shared_kv_head_count
         ),
-        dense_matrices=dense,
+        dense_matrices=_dense_matrices(weights, rates, parallelism),
         head_read_s=weights.head_bytes / tp / bandwidth,
-        head_s_per_sequence=head_s,
-        expert_matrices=experts,
+        head_flop_per_sequence=2 * weights.head_parameter_count / (tp * pp),
+        expert_matrices=_expert_matrices(weights, rates, parallelism, model),
         all_reduce_s_per_token=reduce_bytes / group_link(device, group_size=tp).bandwidth_bytes_per_s,
         all_to_all_s_per_token=exchange_bytes
         / group_link(device, group_size=tp * dp if ep > 1 else 1).bandwidth_bytes_per_s,
-        overhead_s=layer_overhead_s(model, parameters, memory_bandwidth_bytes_per_s=bandwidth),
         memory_bandwidth_bytes_per_s=bandwidth,
+        sixteen_bit_flop_per_s=rates.sixteen_bit.flop_per_s,
+        index_flop_per_s=index_flop_per_s,
+        layer_count=model.layer_count,
+        launches=_launches(model),
         pp=pp,
         dp=dp,
     )
 
 
-def _matrix_costs(
-    weights: ServedWeights,
-    rates: ComputeRates,
-    parameters: StepParameters,
-    parallelism: Parallelism,
-    model: LanguageModel,
-) -> tuple[MatrixCost, MatrixCost, float]:
-    """2 FLOP for each parameter: dense matrices and heads over tp x pp, k of E experts over all devices."""
-    dense_s = dense_reached_s = expert_s = expert_reached_s = 0.0
-    head_count = 0
-    share = model.experts_per_token / model.expert_count if model.is_moe else 0.0
-    for work in weights.work:
-        choice = rates.by_scheme[work.scheme]
-        reach = low_precision_reach(
-            rate_to_bf16=choice.flop_per_s / rates.sixteen_bit.flop_per_s, exponent=parameters.low_precision_exponent
-        )
-        dense = 2 * work.dense_parameter_count / (parallelism.tp * parallelism.pp) / choice.flop_per_s
-        expert = 2 * work.expert_parameter_count * share / parallelism.device_count / choice.flop_per_s
-        dense_s += dense
-        dense_reached_s += dense * reach
-        expert_s += expert
-        expert_reached_s += expert * reach
-        head_count += work.head_parameter_count
-    head_s = 2 * head_count / (parallelism.tp * parallelism.pp) / rates.sixteen_bit.flop_per_s
-    return MatrixCost(dense_s, dense_reached_s), MatrixCost(expert_s, expert_reached_s), head_s
+def _dense_matrices(weights: ServedWeights, rates: ComputeRates, parallelism: Parallelism) -> MatrixCost:
+    """2 FLOP for each parameter that every token passes, over tp x pp."""
+    shards = parallelism.tp * parallelism.pp
+    return _matrix_cost([(work.scheme, 2 * work.dense_parameter_count / shards) for work in weights.work], rates)
+
+
+def _expert_matrices(
+    weights: ServedWeights, rates: ComputeRates, parallelism: Parallelism, model: LanguageModel
+) -> MatrixCost:
+    """2 FLOP for each parameter of k of E experts, over all devices."""
+    if not model.is_moe:
+        return MatrixCost(0.0, ())
+    share = 2 * model.experts_per_token / model.expert_count / parallelism.device_count
+    return _matrix_cost([(work.scheme, share * work.expert_parameter_count) for work in weights.work], rates)
+
+
+def _matrix_cost(flop_by_scheme: list[tuple[str, float]], rates: ComputeRates) -> MatrixCost:
+    sixteen_bit = rates.sixteen_bit.flop_per_s
+    worked = [(flop, rates.by_scheme[scheme].flop_per_s) for scheme, flop in flop_by_scheme if flop]
+    return MatrixCost(
+        sum(flop for flop, _ in worked), tuple((flop / rate, rate / sixteen_bit) for flop, rate in worked)
+    )
 
 
 def _attention_cost(
-    group: LayerGroup, parallelism: Parallelism, kv_cache: Precision, bandwidth: float, rates: ComputeRates
+    group: LayerGroup,
+    parallelism: Parallelism,
+    *,
+    kv_cache: Precision,
+    bandwidth: float,
+    sixteen_bit_flop_per_s: float,
+    index_flop_per_s: float,
 ) -> AttentionCost:
+    """Per token of context; a compressed cache has an entry for ``tokens_per_entry`` of them."""
     tp, pp = parallelism.tp, parallelism.pp
-    cached_elements = kv_elements_per_token(group, tp=tp) - group.index_key_width
-    read_bytes = group.layer_count * elements_bytes(cached_elements, kv_cache)
-    index_elements = group.layer_count * group.index_key_width
-    compute = 2 * group.layer_count / (tp * pp) / rates.sixteen_bit.flop_per_s
+    entries_per_token = group.layer_count / group.tokens_per_entry
+    read_heads = ceil((group.kv_head_count or group.shared_kv_head_count) / tp)
+    read_bytes = entries_per_token * elements_bytes(read_heads * (group.key_width + group.value_width), kv_cache)
+    index_elements = entries_per_token * group.index_key_width
+    multiply_adds = 2 * entries_per_token / (tp * pp)
+    compute = multiply_adds / sixteen_bit_flop_per_s
     return AttentionCost(
         cap_tokens=attention_cap_tokens(group),
         read_s_per_token=read_bytes / pp / bandwidth,
         decode_compute_s_per_token=compute * group.attention_width_decode,
         prefill_compute_s_per_token=compute * group.attention_width_prefill,
         index_read_s_per_token=index_elements * INDEX_KEY_BYTES / pp / bandwidth,
-        index_compute_s_per_token=compute * group.index_key_width * group.index_head_count,
+        index_compute_s_per_token=multiply_adds * group.index_key_width * group.index_head_count / index_flop_per_s,
     )
 
 
-def layer_overhead_s(model: LanguageModel, parameters: StepParameters, *, memory_bandwidth_bytes_per_s: float) -> float:
-    """Fixed cost of a step: kernel launches and small kernels, per layer.
-
-    Latent and linear attention launch more kernels per layer; sparse attention's indexer twice the extra.
-    """
-    latent = 1.0
-    if model.has_latent_attention or model.has_recurrent_state:
-        latent = parameters.layer_overhead_latent
+def _launches(model: LanguageModel) -> Launches:
     if any(group.index_top_k_tokens for group in model.layer_groups):
-        latent = 2 * parameters.layer_overhead_latent - 1
-    slower: float = (
-        memory_bandwidth_bytes_per_s / REFERENCE_BANDWIDTH_BYTES_PER_S
-    ) ** -parameters.overhead_bandwidth_exponent
-    return parameters.layer_overhead_s * latent * model.layer_count * slower
+        return Launches.INDEXED
+    if model.has_latent_attention or model.has_recurrent_state:
+        return Launches.LATENT
+    return Launches.PLAIN
 
 
 def attention_cap_tokens(group: LayerGroup) -> float:
     """How many tokens of context a layer attends to at most."""
     if group.index_top_k_tokens:
         return group.index_top_k_tokens
-    if group.window_tokens and group.kind in (LayerKind.SLIDING, LayerKind.CHUNKED):
+    if group.window_tokens:
         return group.window_tokens
     return float("inf")
-
-
-def low_precision_reach(*, rate_to_bf16: float, exponent: float) -> float:
-    """Factor on the time of arithmetic in a narrow format: its rate counts as BF16 x (rate / BF16)^exponent.
-
-    >>> low_precision_reach(rate_to_bf16=4.0, exponent=0.5)  # a fourfold rate reaches twofold
-    2.0
-    """
-    reach: float = max(1.0, rate_to_bf16) ** (1 - exponent)
-    return reach

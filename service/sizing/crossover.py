@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from service.sizing.decode import attention_read_s, decode_attention_s, decode_curve
+from service.sizing.decode import attention_read_s, decode_curve
 from service.sizing.parameters import StepParameters
 from service.sizing.roofline import (
     Bound,
@@ -45,27 +45,18 @@ def real_crossover_batch(costs: StepCosts, parameters: StepParameters, *, contex
     Per rank at spec rates with ``StepParameters.roofline()``, at attained efficiencies otherwise. In sequences
     of the replica: a dp rank holds batch / dp of them.
     """
-    p = parameters
+    p, exponent = parameters, parameters.low_precision_exponent
     read_s = p.kv_cache * (attention_read_s(costs, context_tokens=context_tokens) + costs.state_s_per_sequence)
-    reached = p.low_precision_exponent < 1
-    dense, expert = costs.dense_matrices, costs.expert_matrices
-    compute_s = (
-        p.flop
-        * (
-            (dense.reached_s_per_token if reached else dense.spec_s_per_token)
-            + costs.head_s_per_sequence
-            + decode_attention_s(costs, context_tokens=context_tokens)
-        )
-        / costs.dp
-    )
-    compute_s += p.flop * p.expert_flop * (expert.reached_s_per_token if reached else expert.spec_s_per_token)
+    curve = decode_curve(costs, p, context_tokens=context_tokens)
+    per_rank_sequence_s = sum(term.s_per_rank_sequence for term in curve.terms if term.bound is Bound.COMPUTE)
+    experts_s = p.flop * p.expert_flop * costs.expert_matrices.reached_s_per_token(exponent)
     per_micro_batch = crossover_batch(
         fixed_read_time_s=p.weights * costs.dense_read_s,
         expert_read_time_s=p.weights * p.expert_weights * costs.expert_read_s,
         expert_count=costs.expert_count,
         experts_per_token=costs.experts_per_token,
         read_time_s_per_sequence=read_s / costs.dp * costs.pp,
-        compute_time_s_per_sequence=compute_s * costs.pp,
+        compute_time_s_per_sequence=(per_rank_sequence_s / costs.dp + experts_s) * costs.pp,
     )
     return per_micro_batch * costs.pp
 
@@ -78,11 +69,11 @@ def crossover(
     context_tokens: float,
     weight_element_bytes: float,
     compute_flop_per_s: float,
-    sixteen_bit_flop_per_s: float,
 ) -> Crossover:
     """Both figures, and what each group of operators is bound by at the asked batch."""
-    bandwidth = costs.memory_bandwidth_bytes_per_s
-    balance = balance_point_flop_per_byte(peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=bandwidth)
+    balance = balance_point_flop_per_byte(
+        peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=costs.memory_bandwidth_bytes_per_s
+    )
     step = decode_curve(costs, StepParameters.roofline(), context_tokens=context_tokens).step(batch)
     at_spec = real_crossover_batch(costs, StepParameters.roofline(), context_tokens=context_tokens)
     memory_s, compute_s = step.spec_time_s(Bound.MEMORY), step.spec_time_s(Bound.COMPUTE)
@@ -91,7 +82,7 @@ def crossover(
         arithmetic_intensity_flop_per_byte=decode_arithmetic_intensity_flop_per_byte(
             bytes_per_parameter=weight_element_bytes
         ),
-        arithmetic_intensity_at_batch_flop_per_byte=balance * compute_s / memory_s,
+        arithmetic_intensity_at_batch_flop_per_byte=step.arithmetic_intensity_flop_per_byte,
         weights_only_batch=weights_only_crossover_batch(
             balance_point_flop_per_byte=balance, bytes_per_parameter=weight_element_bytes
         ),
@@ -99,7 +90,7 @@ def crossover(
         attained_batch=real_crossover_batch(costs, parameters, context_tokens=context_tokens),
         bound=Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY,
         reason=_reason(costs, batch=batch, crossover=at_spec, context_tokens=context_tokens),
-        operators=_operators(step, balance=balance, sixteen_bit=sixteen_bit_flop_per_s / bandwidth),
+        operators=_operators(step),
     )
 
 
@@ -117,16 +108,22 @@ def _reason(costs: StepCosts, *, batch: int, crossover: float, context_tokens: f
     )
 
 
-def _operators(step: Step, *, balance: float, sixteen_bit: float) -> tuple[OperatorBound, ...]:
-    """Arithmetic and reads of each group, in FLOP per byte at its own compute rate."""
-    seconds = {term.name: term.spec_time_s for term in step.terms}
-    groups = (
-        ("projections", seconds["weights"], seconds["projections"], balance),
-        ("experts", seconds["experts"], seconds["expert_projections"], balance),
-        ("attention", seconds["kv_cache"], seconds["attention"], sixteen_bit),
-    )
-    return tuple(
-        OperatorBound(name, Bound.COMPUTE if compute > memory else Bound.MEMORY, peak * compute / memory)
-        for name, memory, compute, peak in groups
-        if memory
-    )
+OPERATORS = {  # what is read for each group of operators, and what is computed with it
+    "projections": ("weights", ("projections",)),
+    "experts": ("experts", ("expert_projections",)),
+    "attention": ("kv_cache", ("attention", "sparse_index")),
+}
+
+
+def _operators(step: Step) -> tuple[OperatorBound, ...]:
+    """Each group against its own reads, in FLOP per byte, and which of the two takes longer at printed rates."""
+    terms = {term.name: term for term in step.terms}
+    bounds = []
+    for name, (read, computed) in OPERATORS.items():
+        if not terms[read].amount:
+            continue
+        flop = sum(terms[each].amount for each in computed)
+        compute_s = sum(terms[each].spec_time_s for each in computed)
+        bound = Bound.COMPUTE if compute_s > terms[read].spec_time_s else Bound.MEMORY
+        bounds.append(OperatorBound(name, bound, flop / terms[read].amount))
+    return tuple(bounds)

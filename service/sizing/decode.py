@@ -9,19 +9,30 @@ from typing import Any
 
 from service.sizing.parameters import StepParameters
 from service.sizing.roofline import Bound
-from service.sizing.step import Step, StepCosts, Term, expert_coverage_fraction, larger, smaller
+from service.sizing.step import (
+    Step,
+    StepCosts,
+    Term,
+    expert_coverage_fraction,
+    larger,
+    layer_overhead_s,
+    low_precision_reach,
+    smaller,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTerm:
     """``fixed + per_rank_sequence * sequences of a dp rank + per_sequence * batch + covered * expert coverage``.
 
-    ``spec_fraction`` of it is the time at printed rates, whatever the batch.
+    ``spec_fraction`` of it is the time at printed rates, whatever the batch, and ``spec_rate`` what is done in a
+    second of that: bytes or FLOP.
     """
 
     name: str
     bound: Bound
     spec_fraction: float = 0.0
+    spec_rate: float = 0.0
     fixed_s: float = 0.0
     s_per_rank_sequence: float = 0.0
     s_per_sequence: float = 0.0
@@ -42,16 +53,14 @@ class DecodeCurve:
 
     def time_s(self, batch: Any) -> Any:
         """The sum of all terms."""
+        batch, per_rank, coverage = self._work(batch)
         return (
-            self.fixed_s
-            + self.s_per_rank_sequence * larger(batch / self.costs.dp, 1.0)
-            + self.s_per_sequence * batch
-            + self.covered_s * self._coverage(batch)
+            self.fixed_s + self.s_per_rank_sequence * per_rank + self.s_per_sequence * batch + self.covered_s * coverage
         )
 
     def step(self, batch: Any) -> Step:
         """Term by term."""
-        per_rank, coverage = larger(batch / self.costs.dp, 1.0), self._coverage(batch)
+        batch, per_rank, coverage = self._work(batch)
         terms = []
         for term in self.terms:
             time_s = (
@@ -60,16 +69,24 @@ class DecodeCurve:
                 + term.s_per_sequence * batch
                 + term.covered_s * coverage
             )
-            terms.append(Term(term.name, time_s, time_s * term.spec_fraction, term.bound))
+            spec_time_s = time_s * term.spec_fraction
+            terms.append(Term(term.name, time_s, spec_time_s, term.bound, spec_time_s * term.spec_rate))
         return Step.of(tuple(terms))
 
-    def _coverage(self, batch: Any) -> Any:
-        """Experts touched by a micro-batch of the pipeline."""
-        return expert_coverage_fraction(
-            batch * self.tokens_per_sequence / self.costs.pp,
-            expert_count=self.costs.expert_count,
-            experts_per_token=self.costs.experts_per_token,
+    def _work(self, batch: Any) -> tuple[Any, Any, Any]:
+        """Sequences of the replica, of a dp rank, and the coverage of experts by a micro-batch of the pipeline.
+
+        A sequence passes the stages of a pipeline one after the other: fewer sequences than stages leave stages
+        idle and make no sequence faster, so a micro-batch counts as one sequence at least.
+        """
+        costs = self.costs
+        filled = larger(batch, costs.pp)
+        coverage = expert_coverage_fraction(
+            filled * self.tokens_per_sequence / costs.pp,
+            expert_count=costs.expert_count,
+            experts_per_token=costs.experts_per_token,
         )
+        return filled, larger(batch / costs.dp, costs.pp), coverage
 
 
 def decode_curve(
@@ -81,41 +98,41 @@ def decode_curve(
     independently; the KV cache is read once however many positions are verified.
     """
     p, tokens = parameters, tokens_per_sequence
-    dense, expert, head_s = costs.dense_matrices, costs.expert_matrices, costs.head_s_per_sequence
-    projections_s = p.flop * (dense.reached_s_per_token + head_s)
-    expert_s = p.flop * p.expert_flop * expert.reached_s_per_token
-    attention_s = p.flop * decode_attention_s(costs, context_tokens=context_tokens)
-    exchange_s = costs.all_reduce_s_per_token + costs.all_to_all_s_per_token
-    read_s = attention_read_s(costs, context_tokens=context_tokens)
-    memory, compute, overhead = Bound.MEMORY, Bound.COMPUTE, Bound.OVERHEAD
+    bandwidth, sixteen_bit = costs.memory_bandwidth_bytes_per_s, costs.sixteen_bit_flop_per_s
+    memory, overhead = Bound.MEMORY, Bound.OVERHEAD
     expert_efficiency = p.weights * p.expert_weights
+    kv_s = p.kv_cache * attention_read_s(costs, context_tokens=context_tokens)
+    exchange_s = costs.all_reduce_s_per_token + costs.all_to_all_s_per_token
     terms = (
-        DecodeTerm("weights", memory, 1 / p.weights, fixed_s=p.weights * costs.dense_read_s),
-        DecodeTerm("experts", memory, 1 / expert_efficiency, covered_s=expert_efficiency * costs.expert_read_s),
-        DecodeTerm("kv_cache", memory, 1 / p.kv_cache, s_per_rank_sequence=p.kv_cache * read_s),
+        DecodeTerm("weights", memory, 1 / p.weights, bandwidth, fixed_s=p.weights * costs.dense_read_s),
         DecodeTerm(
-            "recurrent_state", memory, 1 / p.kv_cache, s_per_rank_sequence=p.kv_cache * costs.state_s_per_sequence
+            "experts", memory, 1 / expert_efficiency, bandwidth, covered_s=expert_efficiency * costs.expert_read_s
         ),
+        DecodeTerm("kv_cache", memory, 1 / p.kv_cache, bandwidth, s_per_rank_sequence=kv_s),
         DecodeTerm(
-            "projections",
-            compute,
-            (dense.spec_s_per_token + head_s) / projections_s,
-            s_per_rank_sequence=projections_s * tokens,
+            "recurrent_state",
+            memory,
+            1 / p.kv_cache,
+            bandwidth,
+            s_per_rank_sequence=p.kv_cache * costs.state_s_per_sequence,
         ),
+        _projections(costs, p, tokens),
+        _expert_projections(costs, p, tokens),
         DecodeTerm(
-            "expert_projections",
-            compute,
-            expert.spec_s_per_token / expert_s if expert_s else 0.0,
-            s_per_sequence=expert_s * tokens,
+            "attention",
+            Bound.COMPUTE,
+            1 / p.flop,
+            sixteen_bit,
+            s_per_rank_sequence=tokens * p.flop * decode_attention_s(costs, context_tokens=context_tokens),
         ),
-        DecodeTerm("attention", compute, 1 / p.flop, s_per_rank_sequence=attention_s * tokens),
+        _sparse_index(costs, p, tokens * context_tokens),
         DecodeTerm(
             "communication",
             Bound.COMMUNICATION,
             1 / p.communication,
             s_per_rank_sequence=p.communication * exchange_s * tokens,
         ),
-        DecodeTerm("layer_overhead", overhead, fixed_s=costs.overhead_s),
+        DecodeTerm("layer_overhead", overhead, fixed_s=layer_overhead_s(costs, p)),
         DecodeTerm("sequence_overhead", overhead, s_per_rank_sequence=p.sequence_s),
     )
     return DecodeCurve(
@@ -129,6 +146,42 @@ def decode_curve(
     )
 
 
+def _projections(costs: StepCosts, p: StepParameters, tokens: int) -> DecodeTerm:
+    """Every dense matrix, and the head."""
+    dense, head_s = costs.dense_matrices, costs.head_s_per_sequence
+    spec_s = dense.spec_s_per_token + head_s
+    time_s = p.flop * (dense.reached_s_per_token(p.low_precision_exponent) + head_s)
+    flop = dense.flop_per_token + costs.head_flop_per_sequence
+    return DecodeTerm("projections", Bound.COMPUTE, spec_s / time_s, flop / spec_s, s_per_rank_sequence=time_s * tokens)
+
+
+def _expert_projections(costs: StepCosts, p: StepParameters, tokens: int) -> DecodeTerm:
+    experts = costs.expert_matrices
+    if not experts.flop_per_token:
+        return DecodeTerm("expert_projections", Bound.COMPUTE)
+    spec_s = experts.spec_s_per_token
+    time_s = p.flop * p.expert_flop * experts.reached_s_per_token(p.low_precision_exponent)
+    return DecodeTerm(
+        "expert_projections",
+        Bound.COMPUTE,
+        spec_s / time_s,
+        experts.flop_per_token / spec_s,
+        s_per_sequence=time_s * tokens,
+    )
+
+
+def _sparse_index(costs: StepCosts, p: StepParameters, context_tokens: float) -> DecodeTerm:
+    """Scoring every token of the context in 8 bits, to choose the ones that are attended to."""
+    spec_s = context_tokens * sum(each.index_compute_s_per_token for each in costs.attention)
+    reach = low_precision_reach(
+        rate_ratio=costs.index_flop_per_s / costs.sixteen_bit_flop_per_s, exponent=p.low_precision_exponent
+    )
+    factor = p.flop * reach
+    return DecodeTerm(
+        "sparse_index", Bound.COMPUTE, 1 / factor, costs.index_flop_per_s, s_per_rank_sequence=factor * spec_s
+    )
+
+
 def attention_read_s(costs: StepCosts, *, context_tokens: Any) -> Any:
     """Reading one sequence's KV cache at spec bandwidth, without its recurrent state."""
     return sum(
@@ -139,8 +192,4 @@ def attention_read_s(costs: StepCosts, *, context_tokens: Any) -> Any:
 
 def decode_attention_s(costs: StepCosts, *, context_tokens: Any) -> Any:
     """Attending from one token to its context, in arithmetic at the 16-bit rate."""
-    return sum(
-        smaller(context_tokens, each.cap_tokens) * each.decode_compute_s_per_token
-        + context_tokens * each.index_compute_s_per_token
-        for each in costs.attention
-    )
+    return sum(smaller(context_tokens, each.cap_tokens) * each.decode_compute_s_per_token for each in costs.attention)

@@ -23,8 +23,8 @@ class PowerKind(StrEnum):
 # B200 with NVML or nvidia-smi means (ml-energy leaderboard; argonne-lcf LLM-Inference-Bench; InferenceX issue 828).
 BOARD_POWER_FRACTION = Estimate(0.756, 0.535, 0.943, INTERVAL_COVERAGE_FRACTION)
 
-# Wall power of a whole server over the rated power of its boards, MLPerf Inference v5.1 power results of 8 x B200:
-# 1,126 to 1,305 W per GPU at 1,000 W.
+# Wall power of a whole server over the rated power of its boards: 8 x B200 at 1,000 W drew 1,126 to 1,305 W per GPU
+# while serving (MLPerf Inference v5.1 power results, closed division).
 WALL_TO_BOARD_RATING = Estimate(1.21, 1.13, 1.31, None)
 
 
@@ -54,30 +54,29 @@ def accelerator_power(accelerator: Accelerator, *, limit_w: float | None, covera
 
 
 def system_power(accelerator: Accelerator, board: ScopedPower) -> ScopedPower:
-    """Board power and the rest of the system: what the published system power leaves beside the boards.
+    """Power of the whole system per GPU, under load.
 
-    Without a published system power, servers of NVIDIA modules take the wall-to-rating ratio of MLPerf's power
-    results; other parts are unknown.
+    Servers of NVIDIA modules: the measured ratio of wall power to the boards' rating, in proportion under a limit.
+    Racks and others: the published system power, which is a maximum, in proportion to the boards' share of theirs.
     """
     if board.power_w_per_gpu is None or accelerator.tdp_w is None:
         return ScopedPower(PowerScope.SYSTEM, None, PowerKind.MODELLED, board.because)
-    if accelerator.system_power_w_per_gpu is not None:
-        rest_w = max(0.0, accelerator.system_power_w_per_gpu - accelerator.tdp_w)
-        return ScopedPower(
-            PowerScope.SYSTEM,
-            board.power_w_per_gpu.plus(rest_w).without_coverage(),
-            PowerKind.MODELLED,
-            f"board power and the {rest_w:g} W per GPU that the published system power leaves beside the boards",
-        )
+    loaded = board.power_w_per_gpu.scaled(1 / accelerator.tdp_w)
     if accelerator.vendor == "NVIDIA" and accelerator.kind is Kind.CHIP:
-        ratio = WALL_TO_BOARD_RATING
-        rest = Estimate(ratio.value - 1, ratio.low - 1, ratio.high - 1, None).scaled(accelerator.tdp_w)
-        power = board.power_w_per_gpu
+        limited = min(1.0, loaded.high / BOARD_POWER_FRACTION.high)
         return ScopedPower(
             PowerScope.SYSTEM,
-            Estimate(power.value + rest.value, power.low + rest.low, power.high + rest.high, None),
+            WALL_TO_BOARD_RATING.scaled(accelerator.tdp_w * limited),
             PowerKind.MODELLED,
-            "board power and 0.21 (0.13 to 0.31) of the rating for the rest, as at the wall in MLPerf v5.1",
+            "1.21 (1.13 to 1.31) of the boards' rating, as measured at the wall of 8 x B200 in MLPerf v5.1",
+        )
+    if accelerator.system_power_w_per_gpu is not None:
+        published = accelerator.system_power_w_per_gpu
+        return ScopedPower(
+            PowerScope.SYSTEM,
+            loaded.scaled(published).without_coverage(),
+            PowerKind.MODELLED,
+            f"the boards' share of their rating, of the published {published:.0f} W per GPU of the system",
         )
     return ScopedPower(
         PowerScope.SYSTEM, None, PowerKind.MODELLED, f"no system power is published for {accelerator.slug}"

@@ -9,7 +9,7 @@ from math import inf
 from service.errors import ParallelismNotLegal
 from service.sizing.accelerator import Accelerator, Topology
 
-ALL_REDUCES_PER_LAYER = 2  # after attention and after the MLP
+ALL_REDUCES_PER_LAYER = 2  # after attention and after the MLP; expert parallelism exchanges tokens for the latter
 EXPERT_DISPATCH_AND_COMBINE_BYTES = 3  # a token goes out in 8 bits and comes back in 16
 
 

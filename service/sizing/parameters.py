@@ -7,7 +7,7 @@ least squares on log errors with a soft-L1 loss, Gaussian priors on the logarith
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import NamedTuple
 
@@ -45,6 +45,14 @@ FITTED: Mapping[str, Fitted] = {
     "ttft_queue_tensorrt_llm": Fitted(0.0859, 0.09, "share of the prompts in flight that are ahead in the queue"),
     "ttft_queue_vllm": Fitted(0.112, 0.09, "the same, vLLM"),
     "ttft_queue_sglang": Fitted(0.51, 0.07, "the same, SGLang"),
+    # Of measured runs alone: no question is asked about these.
+    "layer_overhead_llama_cpp": Fitted(0.58, 0.10, "factor on the layer overhead, llama.cpp"),
+    "prefill_llama_cpp": Fitted(2.84, 0.04, "factor on prefill's matrices, llama.cpp, at an int8 rate of 100 TOPS"),
+    "prefill_fill_exponent_llama_cpp": Fitted(0.291, 0.06, "that factor grows as (int8 rate / 100 TOPS)^this"),
+    "prefill_score_passes_llama_cpp": Fitted(7.32, 0.08, "passes over attention scores that are not fused"),
+    "prefill_pipeline_llama_cpp": Fitted(1.18, 0.03, "pipeline inefficiency of prefill over several devices"),
+    "drafted_step": Fitted(0.631, 0.04, "factor on a step with multi-token prediction of unknown acceptance"),
+    "engine_age_exponent_per_year": Fitted(0.403, 0.11, "overhead grows as exp(this x years before 2026)"),
 }
 
 
@@ -83,6 +91,10 @@ class StepParameters:
             ttft_queue=value[f"ttft_queue_{suffix}"],
             **{name: value[name] for name in _SHARED},
         )
+
+    def at_clock(self, clock_fraction: float) -> "StepParameters":
+        """All arithmetic slower by a lower clock; memory and links as they are."""
+        return replace(self, flop=self.flop / clock_fraction, prefill=self.prefill / clock_fraction)
 
     @classmethod
     def roofline(cls) -> "StepParameters":

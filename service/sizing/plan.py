@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from math import ceil
 
-from service.errors import Invalid
 from service.sizing.accelerator import Accelerator
 from service.sizing.cost import Cost, cost
 from service.sizing.costs import ComputeRates, step_costs
@@ -11,7 +10,7 @@ from service.sizing.crossover import Crossover, crossover
 from service.sizing.decode import decode_curve
 from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
 from service.sizing.estimate import Estimate
-from service.sizing.interconnect import group_link
+from service.sizing.interconnect import group_link, scale_up_reach
 from service.sizing.memory import MemoryFit, memory_fit, smallest_layouts
 from service.sizing.parallelism import Parallelism
 from service.sizing.question import SizingInputs
@@ -66,7 +65,7 @@ def size(inputs: SizingInputs) -> SizingResult:
     parallelism, minimum_gpu_count = _layout(resolved)
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
     _warn_about_layout(resolved, parallelism, fit)
-    replicas = _replicas(inputs, parallelism)
+    replicas = _replicas(inputs, parallelism, fit)
     costs = _costs(resolved, parallelism)
     reached = _speed(resolved, costs, parallelism, fit, replicas) if costs and fit.fits else None
     powers = scoped_powers(
@@ -122,21 +121,20 @@ def _gpu_count(accelerator: Accelerator, parallelism: Parallelism) -> int:
     return ceil(parallelism.device_count / accelerator.devices_per_gpu)
 
 
-def _replicas(inputs: SizingInputs, parallelism: Parallelism) -> Replicas:
-    """As asked, or as many as the system holds: the rack or board, or the scale-up domain of a single chip."""
+def _replicas(inputs: SizingInputs, parallelism: Parallelism, fit: MemoryFit) -> Replicas:
+    """As asked, or as many as the system holds: the rack or board, or what a single chip reaches.
+
+    A replica that does not fit, or is larger than the system, fills none of it.
+    """
     accelerator = inputs.accelerator
     per_replica = _gpu_count(accelerator, parallelism)
-    system = accelerator.gpu_count if accelerator.gpu_count > 1 else accelerator.scale_up.domain_gpu_count
+    system = accelerator.gpu_count if accelerator.gpu_count > 1 else scale_up_reach(accelerator)
     if inputs.replica_count is not None:
         return Replicas(
             per_replica, inputs.replica_count, -(inputs.replica_count * per_replica) % accelerator.gpu_count
         )
-    if per_replica > system:
-        raise Invalid(
-            f"a replica of {per_replica} GPUs does not fill a system of {system}; give a replica_count",
-            field=("replica_count",),
-        )
-    return Replicas(per_replica, system // per_replica, system % per_replica)
+    count = system // per_replica if fit.fits else 0
+    return Replicas(per_replica, count, system - count * per_replica)
 
 
 def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
@@ -151,7 +149,6 @@ def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
         parallelism=parallelism,
         kv_cache=deployment.kv_cache,
         rates=resolved.rates,
-        parameters=resolved.parameters,
     )
 
 
@@ -159,7 +156,7 @@ def _speed(resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: 
     """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
     limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
     clock = 1.0
-    if limit_w is not None and tdp_w is not None and limit_w < tdp_w:
+    if limit_w is not None and tdp_w is not None and limit_w < tdp_w:  # resolution refuses what cannot be acted on
         clock = (limit_w / tdp_w) ** (1 / 3)
         resolved.remarks.warn(
             WarningCode.POWER_LIMIT_MODELLED,
@@ -170,15 +167,14 @@ def _speed(resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: 
 
 
 def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, *, batch: int) -> Crossover:
-    scheme = resolved.deployment.weights.scheme
+    weights = resolved.deployment.weights
     return crossover(
         costs,
         resolved.parameters,
         batch=batch,
         context_tokens=resolved.mean_context_tokens,
-        weight_element_bytes=SCHEMES[scheme].element.element_bytes,
-        compute_flop_per_s=main_choice(rates, scheme).flop_per_s,
-        sixteen_bit_flop_per_s=rates.sixteen_bit.flop_per_s,
+        weight_element_bytes=SCHEMES[weights.main_scheme].element.element_bytes,
+        compute_flop_per_s=main_choice(rates, weights).flop_per_s,
     )
 
 
@@ -203,7 +199,7 @@ def _cost(
     resolved: Resolved, reached: Speed | None, powers: tuple[ScopedPower, ...], replicas: Replicas
 ) -> Cost | None:
     asked = resolved.inputs.economics
-    if asked is None or asked.usd_per_gpu_h is None or reached is None:
+    if asked is None or reached is None:
         return None
     resolved.remarks.warn(
         WarningCode.PRICE_DATED,

@@ -1,4 +1,4 @@
-"""Numeric formats, density, and the schemes in which checkpoints store weights."""
+"""Numeric formats and density; the schemes in which checkpoints store weights are in ``weight_schemes.py``."""
 
 from enum import StrEnum
 

@@ -1,50 +1,83 @@
-"""Prefill: reading a prompt. Compute-bound but for short prompts, whose weights still have to be read."""
+"""Prefill: reading a prompt. Compute-bound but for short prompts, whose weights still have to be read.
+
+A prompt costs a busy replica its share of all devices; alone, it runs on one data-parallel rank and passes the
+stages of a pipeline one after the other.
+"""
 
 from math import ceil
-from typing import Any
 
 from service.sizing.parameters import StepParameters
 from service.sizing.roofline import Bound
-from service.sizing.step import Step, StepCosts, Term, expert_coverage_fraction, smaller
+from service.sizing.step import (
+    Step,
+    StepCosts,
+    Term,
+    expert_coverage_fraction,
+    layer_overhead_s,
+    low_precision_reach,
+    smaller,
+)
 
 
 def prompt_terms(
-    costs: StepCosts, parameters: StepParameters, *, prompt_tokens: Any, cached_tokens: Any = 0
+    costs: StepCosts, parameters: StepParameters, *, prompt_tokens: float, cached_tokens: int = 0
 ) -> tuple[Term, ...]:
-    """The arithmetic and communication of one prompt: what it takes from a replica that is busy anyway.
+    """The arithmetic and communication of one prompt on one dp rank, its stages working side by side.
 
     Attention of a new token reaches over the cached ones and, on average, half of the new ones.
     """
-    p = parameters
-    tokens = prompt_tokens
-    context = cached_tokens + tokens / 2
-    attention_s = (
-        tokens
-        / costs.dp
-        * sum(
-            smaller(context, each.cap_tokens) * each.prefill_compute_s_per_token
-            + context * each.index_compute_s_per_token
-            for each in costs.attention
-        )
+    p, tokens, context = parameters, prompt_tokens, cached_tokens + prompt_tokens / 2
+    dense, experts = costs.dense_matrices, costs.expert_matrices
+    exponent = p.low_precision_exponent
+    expert_factor = p.prefill * p.expert_flop
+    attention_s = tokens * sum(
+        smaller(context, each.cap_tokens) * each.prefill_compute_s_per_token for each in costs.attention
     )
-    dense_s = tokens * costs.dense_matrices.spec_s_per_token / costs.dp
-    dense_reached_s = tokens * costs.dense_matrices.reached_s_per_token / costs.dp
-    expert_s = tokens * costs.expert_matrices.spec_s_per_token
-    expert_reached_s = tokens * costs.expert_matrices.reached_s_per_token
-    communication_s = tokens * (costs.all_reduce_s_per_token + costs.all_to_all_s_per_token) / costs.dp
+    index_s = tokens * context * sum(each.index_compute_s_per_token for each in costs.attention)
+    index_reach = low_precision_reach(
+        rate_ratio=costs.index_flop_per_s / costs.sixteen_bit_flop_per_s, exponent=exponent
+    )
+    exchange_s = tokens * (costs.all_reduce_s_per_token + costs.all_to_all_s_per_token)
+    compute = Bound.COMPUTE
     return (
-        Term("projections", p.prefill * dense_reached_s, dense_s, Bound.COMPUTE),
-        Term("expert_projections", p.prefill * p.expert_flop * expert_reached_s, expert_s, Bound.COMPUTE),
-        Term("attention", p.prefill * attention_s, attention_s, Bound.COMPUTE),
-        Term("communication", p.prefill_communication * communication_s, communication_s, Bound.COMMUNICATION),
+        Term(
+            "projections",
+            p.prefill * tokens * dense.reached_s_per_token(exponent),
+            tokens * dense.spec_s_per_token,
+            compute,
+            tokens * dense.flop_per_token,
+        ),
+        Term(
+            "expert_projections",
+            expert_factor * tokens * experts.reached_s_per_token(exponent),
+            tokens * experts.spec_s_per_token,
+            compute,
+            tokens * experts.flop_per_token,
+        ),
+        Term("attention", p.prefill * attention_s, attention_s, compute, attention_s * costs.sixteen_bit_flop_per_s),
+        Term("sparse_index", p.prefill * index_reach * index_s, index_s, compute, index_s * costs.index_flop_per_s),
+        Term("communication", p.prefill_communication * exchange_s, exchange_s, Bound.COMMUNICATION),
     )
 
 
-def prompt_time_s(
+def prompt_share_s(
     costs: StepCosts, parameters: StepParameters, *, prompt_tokens: float, cached_tokens: int = 0
 ) -> float:
+    """What one prompt takes from a busy replica, whose dp ranks read other prompts meanwhile."""
     terms = prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
-    return float(sum(term.time_s for term in terms))
+    return float(sum(term.time_s / (1 if term.name == "expert_projections" else costs.dp) for term in terms))
+
+
+def prompt_latency_s(
+    costs: StepCosts, parameters: StepParameters, *, prompt_tokens: float, cached_tokens: int, tokens_per_pass: int
+) -> float:
+    """How long the arithmetic of one prompt takes from its first token to its last.
+
+    Its ``m`` passes follow each other through the pp stages: ``(m + pp - 1) / m`` of the side-by-side time.
+    """
+    terms = prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
+    passes = ceil(prompt_tokens / tokens_per_pass)
+    return float(sum(term.time_s for term in terms)) * (passes + costs.pp - 1) / passes
 
 
 def prefill_step(
@@ -62,9 +95,21 @@ def prefill_step(
     )
     weights_s = passes * costs.dense_read_s
     experts_s = passes * coverage * costs.expert_read_s
+    bandwidth = costs.memory_bandwidth_bytes_per_s
     reads = (
-        Term("weights", parameters.weights * weights_s, weights_s, Bound.MEMORY),
-        Term("experts", parameters.weights * parameters.expert_weights * experts_s, experts_s, Bound.MEMORY),
-        Term("layer_overhead", costs.overhead_s, 0.0, Bound.OVERHEAD),
+        Term("weights", parameters.weights * weights_s, weights_s, Bound.MEMORY, weights_s * bandwidth),
+        Term(
+            "experts",
+            parameters.weights * parameters.expert_weights * experts_s,
+            experts_s,
+            Bound.MEMORY,
+            experts_s * bandwidth,
+        ),
+        Term("layer_overhead", layer_overhead_s(costs, parameters), 0.0, Bound.OVERHEAD),
     )
-    return Step.of(reads + prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens))
+    in_turn = (passes + costs.pp - 1) / passes  # stages wait for each other's passes
+    work = tuple(
+        Term(term.name, term.time_s * in_turn, term.spec_time_s, term.bound, term.amount)
+        for term in prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
+    )
+    return Step.of(reads + work)

@@ -19,6 +19,8 @@ class PrecisionAsked:
 
 @dataclass(frozen=True, slots=True)
 class EngineAsked:
+    """``free_memory_bytes``: what each device has free before the engine starts."""
+
     name: str | None = None
     version: str | None = None
     memory_fraction: float | None = None
@@ -27,6 +29,9 @@ class EngineAsked:
     max_num_seqs: int | None = None
     prefix_caching: bool | None = None
     cuda_graphs: bool | None = None
+    kv_cache_memory_bytes: float | None = None
+    decode_context_parallel: int | None = None
+    free_memory_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class PowerAsked:
 
 @dataclass(frozen=True, slots=True)
 class EconomicsAsked:
-    usd_per_gpu_h: float | None = None
+    usd_per_gpu_h: float
     usd_per_kwh: float | None = None
     on: str | None = None
 

@@ -11,7 +11,7 @@ from math import ceil
 
 from service.sizing.decode import DecodeCurve, decode_curve
 from service.sizing.parameters import StepParameters
-from service.sizing.prefill import prompt_time_s
+from service.sizing.prefill import prompt_latency_s, prompt_share_s
 from service.sizing.step import Step, StepCosts, Term
 
 
@@ -39,6 +39,7 @@ class Load:
     osl_tokens: float
     cached_prefix_tokens: int
     running_limit: int
+    tokens_per_pass: int
     drafting: Drafting = NO_DRAFTING
 
     @property
@@ -53,12 +54,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class ServingPoint:
-    """One concurrency. ``tpot_s`` is ``None`` when a request has one output token."""
+    """One concurrency. ``tpot_s`` is ``None`` when a request has one output token.
+
+    ``waiting_s`` is the part of the TTFT that a request waits for a place among the running ones.
+    """
 
     concurrency: int
     running: int
     step_time_s: float
     ttft_s: float
+    waiting_s: float
     tpot_s: float | None
     requests_per_s: float
     prefill_time_fraction: float
@@ -68,7 +73,8 @@ class ServingPoint:
 class ReplicaUnderLoad:
     """A replica and its load; ``at`` gives any concurrency.
 
-    ``prompt_s`` is what one prompt takes from the replica, ``plain`` the step that a drafting layer is a part of.
+    ``prompt_s`` is what one prompt takes from the busy replica and ``own_prompt_s`` how long its own arithmetic lasts;
+    ``plain`` is the step that a drafting layer is a part of.
     """
 
     parameters: StepParameters
@@ -76,6 +82,7 @@ class ReplicaUnderLoad:
     curve: DecodeCurve
     plain: DecodeCurve
     prompt_s: float
+    own_prompt_s: float
     layer_count: int
 
     @classmethod
@@ -90,8 +97,15 @@ class ReplicaUnderLoad:
             if verified > 1
             else plain,
             plain=plain,
-            prompt_s=prompt_time_s(
+            prompt_s=prompt_share_s(
                 costs, parameters, prompt_tokens=load.new_prompt_tokens, cached_tokens=load.cached_prefix_tokens
+            ),
+            own_prompt_s=prompt_latency_s(
+                costs,
+                parameters,
+                prompt_tokens=load.new_prompt_tokens,
+                cached_tokens=load.cached_prefix_tokens,
+                tokens_per_pass=load.tokens_per_pass,
             ),
             layer_count=layer_count,
         )
@@ -102,7 +116,7 @@ class ReplicaUnderLoad:
         if not drafting.drafts_with_a_layer:
             return 0.0
         head_s = self.parameters.weights * costs.head_read_s
-        head_s += self.parameters.flop * max(batch / costs.dp, 1.0) * costs.head_s_per_sequence
+        head_s += self.parameters.flop * max(batch / costs.dp, costs.pp) * costs.head_s_per_sequence
         return drafting.draft_tokens * ((float(self.plain.time_s(batch)) - head_s) / self.layer_count + head_s)
 
     def step(self, batch: int) -> Step:
@@ -117,9 +131,14 @@ class ReplicaUnderLoad:
         ::
 
             TPOT = step / accepted + stall * running / osl * prompt
-            TTFT = request + own * prompt + steps * step / accepted + queue * running * prompt
-                   + (concurrency / running - 1) * osl * TPOT
-            requests/s = concurrency / (TTFT + (osl - 1) * TPOT)
+            TTFT = request + own * own_prompt + steps * step / accepted + queue * running * prompt
+            residence = TTFT + (osl - 1) * TPOT, at least running * prompt + (osl - 1) * step / accepted
+            requests/s = running / residence
+            waiting = (concurrency / running - 1) * residence
+
+        The bound is what the replica has to do for its running requests in one cycle: with few output tokens the
+        fitted shares of stall and queue alone would serve more prompts than the arithmetic allows. The steps before
+        the first token are plain decode steps; counting their stalls too fitted no better.
         """
         load, p = self.load, self.parameters
         running = min(concurrency, load.running_limit)
@@ -128,20 +147,22 @@ class ReplicaUnderLoad:
         tpot_s = token_s + p.stall * running / load.osl_tokens * self.prompt_s
         ttft_s = (
             p.ttft_request_s
-            + p.ttft_own_prefill * self.prompt_s
+            + p.ttft_own_prefill * self.own_prompt_s
             + p.ttft_steps * token_s
             + p.ttft_queue * running * self.prompt_s
-            + (concurrency / running - 1) * load.osl_tokens * tpot_s
         )
-        requests_per_s = concurrency / (ttft_s + (load.osl_tokens - 1) * tpot_s)
+        gaps = load.osl_tokens - 1
+        residence_s = max(ttft_s + gaps * tpot_s, running * self.prompt_s + gaps * token_s)
+        waiting_s = (concurrency / running - 1) * residence_s
         return ServingPoint(
             concurrency=concurrency,
             running=running,
             step_time_s=step_time_s,
-            ttft_s=ttft_s,
-            tpot_s=tpot_s if load.osl_tokens > 1 else None,
-            requests_per_s=requests_per_s,
-            prefill_time_fraction=min(1.0, requests_per_s * self.prompt_s),
+            ttft_s=residence_s - gaps * tpot_s + waiting_s,
+            waiting_s=waiting_s,
+            tpot_s=tpot_s if gaps else None,
+            requests_per_s=running / residence_s,
+            prefill_time_fraction=self.prompt_s / (self.prompt_s + load.osl_tokens * token_s / running),
         )
 
 

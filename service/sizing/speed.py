@@ -14,9 +14,10 @@ from service.sizing.parameters import (
     TPOT_P99,
     TTFT_P99,
     TTFT_PRIOR,
+    StepParameters,
     Tail,
 )
-from service.sizing.prefill import prefill_step, prompt_time_s
+from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
 from service.sizing.serving import Load, ReplicaUnderLoad, ServingPoint, largest_concurrency
@@ -67,7 +68,11 @@ class _Loop:
         return self.replica.at(concurrency)
 
     def ttft_s(self, point: ServingPoint) -> Estimate:
-        return Estimate.within_factor(point.ttft_s, TTFT_PRIOR.factor, self.resolved.coverage_fraction)
+        """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
+        coverage = self.resolved.coverage_fraction
+        waiting = Estimate.within_factor(point.waiting_s, SERVING_PRIOR.factor, coverage)
+        rest = Estimate.within_factor(point.ttft_s - point.waiting_s, TTFT_PRIOR.factor, coverage)
+        return Estimate(point.ttft_s, rest.low + waiting.low, rest.high + waiting.high, coverage)
 
     def tpot_s(self, point: ServingPoint) -> Estimate | None:
         if point.tpot_s is None:
@@ -75,17 +80,15 @@ class _Loop:
         return Estimate.within_factor(point.tpot_s, SERVING_PRIOR.factor, self.resolved.coverage_fraction)
 
     def requests_per_s(self, point: ServingPoint) -> Estimate:
-        """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike."""
+        """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike.
+
+        How often that holds was measured for TTFT and TPOT, not for the rate, so it claims no coverage.
+        """
         ttft, tpot = self.ttft_s(point), self.tpot_s(point)
         gaps = self.replica.load.osl_tokens - 1
         low = ttft.low + gaps * (tpot.low if tpot else 0.0)
         high = ttft.high + gaps * (tpot.high if tpot else 0.0)
-        return Estimate(
-            point.requests_per_s,
-            point.concurrency / high,
-            point.concurrency / low,
-            self.resolved.coverage_fraction,
-        )
+        return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None)
 
     def meets(self, point: ServingPoint, target: Target) -> bool:
         """The central estimate keeps the target at its statistic."""
@@ -127,14 +130,14 @@ def speed(
     clock_fraction: float,
 ) -> Speed:
     """Every speed of a layout that fits, at the asked load or at the largest that keeps the target."""
-    costs = costs.at_clock(clock_fraction)
-    coverage, parameters = resolved.coverage_fraction, resolved.parameters
+    coverage, parameters = resolved.coverage_fraction, resolved.parameters.at_clock(clock_fraction)
     running_limit = max(1, min(fit.max_concurrency, resolved.deployment.settings.max_num_seqs * parallelism.dp))
     load = Load(
         isl_tokens=resolved.isl.mean_tokens,
         osl_tokens=resolved.osl.mean_tokens,
         cached_prefix_tokens=resolved.inputs.workload.cached_prefix_tokens,
         running_limit=running_limit,
+        tokens_per_pass=resolved.deployment.settings.max_num_batched_tokens,
         drafting=resolved.drafting,
     )
     replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=resolved.deployment.model.layer_count)
@@ -149,7 +152,7 @@ def speed(
         parameters,
         prompt_tokens=round(load.new_prompt_tokens),
         cached_tokens=load.cached_prefix_tokens,
-        tokens_per_pass=resolved.deployment.settings.max_num_batched_tokens,
+        tokens_per_pass=load.tokens_per_pass,
     )
     prefill_time = Estimate.within_factor(prefill.time_s, PREFILL_PRIOR.factor, coverage)
     single = loop.at(1)
@@ -175,7 +178,7 @@ def speed(
         at_target=_rate_at_target(loop, most_at_target),
         full_step=replica.plain.step(running_limit),
         full_concurrency=running_limit,
-        cached_share_of_prefill=_cached_share(costs, resolved, load),
+        cached_share_of_prefill=_cached_share(costs, parameters, load),
         clock_fraction=clock_fraction,
     )
 
@@ -237,12 +240,12 @@ def _rate_at_target(loop: _Loop, concurrency: int | None) -> RateAtTarget | None
     return RateAtTarget(concurrency, loop.requests_per_s(point).scaled(loop.replica.load.osl_tokens / loop.gpu_count))
 
 
-def _cached_share(costs: StepCosts, resolved: Resolved, load: Load) -> float:
+def _cached_share(costs: StepCosts, parameters: StepParameters, load: Load) -> float:
     """Share of a prompt's prefill that is attention reaching back over the cached prefix."""
     if not load.cached_prefix_tokens:
         return 0.0
     total, uncached = (
-        prompt_time_s(costs, resolved.parameters, prompt_tokens=load.new_prompt_tokens, cached_tokens=cached)
+        prompt_share_s(costs, parameters, prompt_tokens=load.new_prompt_tokens, cached_tokens=cached)
         for cached in (load.cached_prefix_tokens, 0)
     )
     return (total - uncached) / total

@@ -8,11 +8,13 @@ what machines reach (``StepParameters``). The sum of the terms, not their maximu
 Numbers and NumPy arrays both work as batches and lengths.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from service.sizing.parameters import StepParameters
 from service.sizing.roofline import Bound
 
 
@@ -31,7 +33,7 @@ def larger(first: Any, limit: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCost:
-    """Attending to one token of context, of all the layers of one kind, per rank at spec rates.
+    """Attending to one token of context, of all the layers of one kind, per rank at printed rates.
 
     A window (or a chunk, or the top k of sparse attention) caps how many tokens are attended to. Index keys are
     read and multiplied for every token.
@@ -44,32 +46,41 @@ class AttentionCost:
     index_read_s_per_token: float
     index_compute_s_per_token: float
 
-    def slowed(self, factor: float) -> "AttentionCost":
-        return replace(
-            self,
-            decode_compute_s_per_token=self.decode_compute_s_per_token * factor,
-            prefill_compute_s_per_token=self.prefill_compute_s_per_token * factor,
-            index_compute_s_per_token=self.index_compute_s_per_token * factor,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class MatrixCost:
-    """Multiplying one token with matrices, per rank. ``reached`` divides by the rate that low precision reaches."""
+    """Multiplying one token with matrices, per rank: a part for each rate at which some of them compute.
 
-    spec_s_per_token: float
-    reached_s_per_token: float
+    Each part is its seconds at the printed rate and that rate over the 16-bit one.
+    """
 
-    def slowed(self, factor: float) -> "MatrixCost":
-        return MatrixCost(self.spec_s_per_token * factor, self.reached_s_per_token * factor)
+    flop_per_token: float
+    parts: tuple[tuple[float, float], ...]
+
+    @property
+    def spec_s_per_token(self) -> float:
+        return sum(seconds for seconds, _ in self.parts)
+
+    def reached_s_per_token(self, exponent: float) -> float:
+        """Seconds when a narrow format reaches only a power of its ratio to the 16-bit rate."""
+        return sum(seconds * low_precision_reach(rate_ratio=ratio, exponent=exponent) for seconds, ratio in self.parts)
+
+
+class Launches(Enum):
+    """How many kernels a layer launches: latent and linear attention more, a sparse indexer more again."""
+
+    PLAIN = "plain"
+    LATENT = "latent"
+    INDEXED = "indexed"
 
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Seconds per unit of work of a replica, per rank.
+    """What the work of a replica costs per unit, per rank, at the rates that vendors print.
 
     Token and sequence counts are of the whole replica: division among its tp, pp and dp ranks is in here.
-    ``expert_read_s`` is for all experts of all layers.
+    ``expert_read_s`` is for all experts of all layers. What machines reach of the rates is not in here: that is
+    ``StepParameters``.
     """
 
     dense_read_s: float
@@ -80,37 +91,35 @@ class StepCosts:
     attention: tuple[AttentionCost, ...]
     dense_matrices: MatrixCost
     head_read_s: float
-    head_s_per_sequence: float
+    head_flop_per_sequence: float
     expert_matrices: MatrixCost
     all_reduce_s_per_token: float
     all_to_all_s_per_token: float
-    overhead_s: float
     memory_bandwidth_bytes_per_s: float
+    sixteen_bit_flop_per_s: float
+    index_flop_per_s: float
+    layer_count: int
+    launches: Launches
     pp: int
     dp: int
 
-    def at_clock(self, clock_fraction: float) -> "StepCosts":
-        """All arithmetic at a lower clock; memory and links as they are."""
-        if clock_fraction == 1:
-            return self
-        slower = 1 / clock_fraction
-        return replace(
-            self,
-            attention=tuple(each.slowed(slower) for each in self.attention),
-            dense_matrices=self.dense_matrices.slowed(slower),
-            head_s_per_sequence=self.head_s_per_sequence * slower,
-            expert_matrices=self.expert_matrices.slowed(slower),
-        )
+    @property
+    def head_s_per_sequence(self) -> float:
+        return self.head_flop_per_sequence / self.sixteen_bit_flop_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A named share of a step, in seconds as predicted and at spec rates, and what kind of limit it is."""
+    """A named share of a step, in seconds as predicted and at printed rates, and what kind of limit it is.
+
+    ``amount`` is the work of one rank: bytes of a memory term, FLOP of a compute term.
+    """
 
     name: str
     time_s: Any
     spec_time_s: Any
     bound: Bound
+    amount: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +139,21 @@ class Step:
 
     @property
     def mfu(self) -> Any:
-        """Arithmetic done, each at its own dense rate, as a share of the step."""
+        """Arithmetic done, each at its own printed rate, as a share of the step."""
         return self.spec_time_s(Bound.COMPUTE) / self.time_s
 
     @property
     def mbu(self) -> Any:
         """Bytes moved at the printed bandwidth, as a share of the step."""
         return self.spec_time_s(Bound.MEMORY) / self.time_s
+
+    @property
+    def arithmetic_intensity_flop_per_byte(self) -> Any:
+        """FLOP of all compute terms over bytes of all memory terms."""
+        return self.amount(Bound.COMPUTE) / self.amount(Bound.MEMORY)
+
+    def amount(self, bound: Bound) -> Any:
+        return sum(term.amount for term in self.terms if term.bound is bound)
 
     @property
     def bound(self) -> Bound:
@@ -163,3 +180,34 @@ def expert_coverage_fraction(tokens: Any, *, expert_count: int, experts_per_toke
     if not expert_count:
         return 0.0
     return 1 - (1 - experts_per_token / expert_count) ** tokens
+
+
+def low_precision_reach(*, rate_ratio: float, exponent: float) -> float:
+    """Factor on the time of arithmetic in a narrow format: its rate counts as 16 bit x ratio^exponent.
+
+    >>> low_precision_reach(rate_ratio=4.0, exponent=0.5)  # a fourfold rate reaches twofold
+    2.0
+    """
+    reach: float = max(1.0, rate_ratio) ** (1 - exponent)
+    return reach
+
+
+def layer_overhead_s(costs: StepCosts, parameters: StepParameters) -> float:
+    """Fixed cost of a step: kernel launches and small kernels, per layer; less on faster devices.
+
+    Latent and linear attention launch more kernels per layer; sparse attention's indexer twice the extra.
+    Assumes: a release of the engine from 2026; older ones launch more (40 % a year in the fit).
+    """
+    match costs.launches:
+        case Launches.PLAIN:
+            factor = 1.0
+        case Launches.LATENT:
+            factor = parameters.layer_overhead_latent
+        case Launches.INDEXED:
+            factor = 2 * parameters.layer_overhead_latent - 1
+    relative_bandwidth = costs.memory_bandwidth_bytes_per_s / REFERENCE_BANDWIDTH_BYTES_PER_S
+    scale: float = relative_bandwidth**-parameters.overhead_bandwidth_exponent
+    return parameters.layer_overhead_s * factor * costs.layer_count * scale
+
+
+REFERENCE_BANDWIDTH_BYTES_PER_S = 3.35e12  # where the per-layer overhead was fitted: H100 SXM

@@ -33,7 +33,7 @@ def does_not_fit() -> Verdict:
 
 
 def speeds_unknown() -> Verdict:
-    no = Suits(False, "it fits, but the vendor publishes too little to say how fast it is: see the warnings")
+    no = Suits(False, "it fits, but how fast it is cannot be said: see the warnings")
     return Verdict(no, no)
 
 
@@ -58,14 +58,14 @@ def verdict(
             single_user_tokens_per_s.value >= 1 / INTERACTIVE_TPOT_S,
             f"one user alone decodes {_span(single_user_tokens_per_s)} tokens/s; the threshold is "
             f"{1 / INTERACTIVE_TPOT_S:g}, MLPerf's Interactive limit of {INTERACTIVE_TPOT_S * 1000:g} ms per token "
-            "for llama2-70b; give a target to judge by yours",
+            "for llama2-70b; a target of your own replaces it",
         )
     weights = full_step.time_fraction("weights") + full_step.time_fraction("experts")
     batch = Suits(
         weights < AMORTISED_WEIGHTS_FRACTION,
         f"at the {full_concurrency} requests that fit, reading weights takes {weights:.2f} of a decode step, and below "
         f"{AMORTISED_WEIGHTS_FRACTION:.2f} the batch has paid off; {_span(output_tokens_per_s_per_gpu)} output "
-        "tokens/s per GPU at the asked concurrency",
+        "tokens/s per GPU at the load of this answer",
     )
     return Verdict(interactive, batch)
 

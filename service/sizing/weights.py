@@ -13,7 +13,7 @@ from service.sizing.weight_schemes import StoredEntry, stored_weights
 FIRST_STAGE = (Component.EMBEDDING, Component.VISION)
 LAST_STAGE = (Component.LM_HEAD, Component.OTHER)
 NOT_DENSE_READ = (Component.EMBEDDING, Component.VISION, Component.EXPERTS)
-NO_MATRIX_WORK = (Component.EMBEDDING, Component.VISION, Component.OTHER)
+NO_MATRIX_WORK = (Component.EMBEDDING, Component.LM_HEAD, Component.VISION, Component.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,22 @@ def pipeline_stages(layer_count: int, pp: int) -> tuple[Stage, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ShardClass:
-    """The tensors that a layout divides alike: ``bytes_below[i]`` is held in the layers before layer i."""
+    """The tensors that a layout divides alike: ``bytes_below[i]`` is held in the layers before layer i.
+
+    ``repeated_bytes`` are of the first stage and held again by the last one: an embedding that is the head too.
+    """
 
     sharding: Sharding
     shard_limit: int | None
     bytes_below: tuple[int, ...]
     first_stage_bytes: int
     last_stage_bytes: int
+    repeated_bytes: int
 
     def bytes_per_rank(self, parallelism: Parallelism, stage: Stage) -> float:
         held = self.bytes_below[stage.end_layer] - self.bytes_below[stage.first_layer]
         held += self.first_stage_bytes * stage.is_first + self.last_stage_bytes * stage.is_last
+        held += self.repeated_bytes * (stage.is_last and not stage.is_first)
         return held / shard_count(self.sharding, self.shard_limit, parallelism)
 
 
@@ -75,7 +80,6 @@ class MatrixWork:
 
     scheme: str
     dense_parameter_count: int
-    head_parameter_count: int
     expert_parameter_count: int
 
 
@@ -93,11 +97,13 @@ class ServedWeights:
     dense_read_classes: tuple[ShardClass, ...]
     expert_read_bytes: int
     head_bytes: int
+    head_parameter_count: int
+    main_scheme: str
     moe_layer_count: int
     has_vision: bool
     work: tuple[MatrixWork, ...]
 
-    @lru_cache(maxsize=256)  # noqa: B019 - kept with the weights, which are kept for good
+    @lru_cache(maxsize=256)  # noqa: B019 - bounded, and what it keeps is small
     def bytes_per_rank(self, parallelism: Parallelism, stage: Stage) -> float:
         """Resident bytes on each rank of a stage."""
         return sum(each.bytes_per_rank(parallelism, stage) for each in self.classes)
@@ -112,21 +118,26 @@ def served_weights(model: LanguageModel, scheme: str | None) -> ServedWeights:
     """The sums for a model in a scheme (``None``: as the checkpoint stores it), worked out once for each."""
     stored = stored_weights(model, scheme)
     dense_read = [entry for entry in stored.entries if entry.component not in NOT_DENSE_READ or _is_head(entry, model)]
+    heads = [entry for entry in stored.entries if _is_head(entry, model)]
+    experts = [entry for entry in stored.entries if entry.component is Component.EXPERTS]
+    work = _matrix_work(stored.entries)
     return ServedWeights(
         scheme=stored.scheme,
         total_bytes=stored.total_bytes,
         classes=_shard_classes(stored.entries, model),
         dense_read_classes=_shard_classes(dense_read, model),
-        expert_read_bytes=sum(e.size_bytes for e in stored.entries if e.component is Component.EXPERTS),
-        head_bytes=sum(e.size_bytes for e in stored.entries if _is_head(e, model)),
-        moe_layer_count=len({layer for e in stored.entries if e.component is Component.EXPERTS for layer in e.layers}),
-        has_vision=any(e.component is Component.VISION for e in stored.entries),
-        work=_matrix_work(stored.entries, model),
+        expert_read_bytes=sum(entry.size_bytes for entry in experts),
+        head_bytes=sum(entry.size_bytes for entry in heads),
+        head_parameter_count=sum(entry.element_count for entry in heads),
+        main_scheme=_main_scheme(stored.scheme, work),
+        moe_layer_count=len({layer for entry in experts for layer in entry.layers}),
+        has_vision=any(entry.component is Component.VISION for entry in stored.entries),
+        work=work,
     )
 
 
 def _shard_classes(entries: Iterable[StoredEntry], model: LanguageModel) -> tuple[ShardClass, ...]:
-    """Group entries by how they are divided. A tied embedding is held again by the last of several stages."""
+    """Group entries by how they are divided."""
     by_class: dict[tuple[Sharding, int | None], list[StoredEntry]] = {}
     for entry in entries:
         by_class.setdefault((entry.sharding, entry.shard_limit), []).append(entry)
@@ -135,7 +146,7 @@ def _shard_classes(entries: Iterable[StoredEntry], model: LanguageModel) -> tupl
 
 def _shard_class(key: tuple[Sharding, int | None], entries: list[StoredEntry], model: LanguageModel) -> ShardClass:
     per_layer = [0.0] * model.layer_count
-    first = last = 0
+    first = last = repeated = 0
     for entry in entries:
         if entry.layers:
             for layer in entry.layers:
@@ -144,20 +155,26 @@ def _shard_class(key: tuple[Sharding, int | None], entries: list[StoredEntry], m
             last += entry.size_bytes
         else:
             first += entry.size_bytes
+            repeated += entry.size_bytes * _is_head(entry, model)
     below = tuple(round(total) for total in accumulate(per_layer, initial=0.0))
-    return ShardClass(*key, bytes_below=below, first_stage_bytes=first, last_stage_bytes=last)
+    return ShardClass(*key, bytes_below=below, first_stage_bytes=first, last_stage_bytes=last, repeated_bytes=repeated)
 
 
-def _matrix_work(entries: Iterable[StoredEntry], model: LanguageModel) -> tuple[MatrixWork, ...]:
-    """Parameters by scheme and use. Norms and biases do no matrix work; a tied embedding is the head."""
+def _matrix_work(entries: Iterable[StoredEntry]) -> tuple[MatrixWork, ...]:
+    """Parameters by scheme and use, without the head, which computes in 16 bits whatever it is stored in."""
     sums: dict[str, list[int]] = {}
     for entry in entries:
-        is_head = _is_head(entry, model)
-        if entry.component in NO_MATRIX_WORK and not is_head:
-            continue
-        counts = sums.setdefault(entry.scheme, [0, 0, 0])
-        counts[1 if is_head else 2 if entry.component is Component.EXPERTS else 0] += entry.element_count
+        if entry.component not in NO_MATRIX_WORK:
+            counts = sums.setdefault(entry.scheme, [0, 0])
+            counts[entry.component is Component.EXPERTS] += entry.element_count
     return tuple(MatrixWork(scheme, *counts) for scheme, counts in sums.items())
+
+
+def _main_scheme(scheme: str, work: tuple[MatrixWork, ...]) -> str:
+    """The checkpoint's own name, or the scheme of most parameters where a mixture has a name of its own."""
+    if any(each.scheme == scheme for each in work):
+        return scheme
+    return max(work, key=lambda each: each.dense_parameter_count + each.expert_parameter_count).scheme
 
 
 def _is_head(entry: StoredEntry, model: LanguageModel) -> bool:
@@ -181,18 +198,20 @@ def layout_problem(model: LanguageModel, parallelism: Parallelism) -> tuple[str,
     """The field that is wrong and why, or nothing."""
     tp, pp, ep, dp = parallelism.tp, parallelism.pp, parallelism.ep, parallelism.dp
     padded_vocabulary = -(-model.vocabulary_size // VOCABULARY_PADDING) * VOCABULARY_PADDING
-    kv_heads = model.kv_head_count
-    checks = (
-        ("tp", model.attention_head_count % tp == 0, f"tp {tp} does not divide {model.attention_head_count} heads"),
-        (
-            "tp",
-            kv_heads % tp == 0 or tp % kv_heads == 0,
-            f"tp {tp} neither divides nor is divided by {kv_heads} KV heads",
-        ),
-        ("tp", padded_vocabulary % tp == 0, f"tp {tp} does not divide the padded vocabulary of {padded_vocabulary}"),
-        ("pp", pp <= model.layer_count, f"pp {pp} exceeds {model.layer_count} layers"),
-        ("ep", ep == 1 or model.is_moe, f"ep {ep} needs experts, and there are none"),
-        ("ep", (tp * dp) % ep == 0, f"ep {ep} does not divide the tp x dp = {tp * dp} devices of a stage"),
-        ("ep", ep == 1 or model.expert_count % ep == 0, f"ep {ep} does not divide {model.expert_count} experts"),
-    )
-    return next(((field, f"{model.name}: {reason}") for field, legal, reason in checks if not legal), None)
+    heads, kv_heads = model.attention_head_count, model.kv_head_count
+    problem = None
+    if heads % tp:
+        problem = "tp", f"tp {tp} does not divide {heads} heads"
+    elif kv_heads % tp and tp % kv_heads:
+        problem = "tp", f"tp {tp} neither divides nor is divided by {kv_heads} KV heads"
+    elif padded_vocabulary % tp:
+        problem = "tp", f"tp {tp} does not divide the padded vocabulary of {padded_vocabulary}"
+    elif pp > model.layer_count:
+        problem = "pp", f"pp {pp} exceeds {model.layer_count} layers"
+    elif ep > 1 and not model.is_moe:
+        problem = "ep", f"ep {ep} needs experts, and there are none"
+    elif (tp * dp) % ep:
+        problem = "ep", f"ep {ep} does not divide the tp x dp = {tp * dp} devices of a stage"
+    elif ep > 1 and model.expert_count % ep:
+        problem = "ep", f"ep {ep} does not divide {model.expert_count} experts"
+    return (problem[0], f"{model.name}: {problem[1]}") if problem else None

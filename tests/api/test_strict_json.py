@@ -11,7 +11,8 @@ from httpx2 import Response
 
 from service.api import problem_handlers
 from service.api.middleware import BodyLimit, Failures, HeadAsGet, RequestIds
-from service.api.strict_json import RequestModel, StrictJsonRoute
+from service.api.problems import MalformedBody
+from service.api.strict_json import RequestModel, StrictJsonRoute, read_json
 from tests.api.assertions import assert_problem
 
 router = APIRouter(route_class=StrictJsonRoute)
@@ -159,3 +160,8 @@ def test_a_sane_request_id_is_kept_and_another_replaced(client: TestClient) -> N
     made = client.get("/nothing", headers={"X-Request-ID": "a b\t<script>"}).headers["x-request-id"]
     assert len(made) == 32
     assert made.isalnum()
+
+
+def test_a_body_of_too_many_values_is_refused_before_it_is_judged() -> None:
+    with pytest.raises(MalformedBody, match="more than"):
+        read_json(b'{"z": [' + b"0," * 200_000 + b"0]}")

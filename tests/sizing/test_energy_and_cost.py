@@ -29,12 +29,20 @@ def test_a_power_limit_caps_the_board() -> None:
     assert (power.value, power.high) == (500, 500)
 
 
-def test_a_racks_system_power_adds_what_its_boards_leave() -> None:
-    # GB200 NVL72: 120 kW / 72 = 1,666.7 W per GPU, of which 1,200 W are the GPU's rating.
-    board, system = (power_w("gb200-nvl72", scope) for scope in (PowerScope.ACCELERATOR, PowerScope.SYSTEM))
-    assert board is not None
+def test_a_rack_draws_its_published_power_in_proportion_to_its_boards() -> None:
+    # GB200 NVL72: 120 kW / 72 = 1,666.7 W per GPU at most; boards at 0.756 of their rating.
+    system = power_w("gb200-nvl72", PowerScope.SYSTEM)
     assert system is not None
-    assert system.value - board.value == pytest.approx(120_000 / 72 - 1200)
+    assert system.value == pytest.approx(0.756 * 120_000 / 72)
+    assert system.coverage_fraction is None
+
+
+def test_a_server_of_modules_draws_what_was_measured_at_the_wall() -> None:
+    # MLPerf v5.1, 8 x B200 at 1,000 W: 1,126 to 1,305 W per GPU.
+    system = power_w("b200-sxm", PowerScope.SYSTEM)
+    assert system is not None
+    assert (system.low, system.high) == pytest.approx((1130, 1310))
+    assert system.low < 1200 < system.high
 
 
 def test_facility_power_needs_a_pue() -> None:

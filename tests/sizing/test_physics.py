@@ -16,7 +16,7 @@ from service.sizing.precision import Density, Precision
 from service.sizing.prefill import prefill_step
 from service.sizing.question import EngineAsked, PrecisionAsked, SpeculationAsked, WorkloadAsked
 from service.sizing.roofline import Bound
-from service.sizing.step import Step, StepCosts
+from service.sizing.step import Step, StepCosts, layer_overhead_s
 from service.sizing.weights import served_weights
 from service.sizing.workload import Length
 from tests.sizing.examples import accelerator, answer, model
@@ -31,7 +31,6 @@ def costs_of(
     layout: Parallelism = Parallelism(),  # noqa: B008 - frozen
     scheme: str | None = None,
     kv_cache: Precision = Precision.BF16,
-    parameters: StepParameters = ROOFLINE,
 ) -> StepCosts:
     device, weights = device_of(accelerator(accelerator_slug)), served_weights(model(model_slug), scheme)
     return step_costs(
@@ -41,7 +40,6 @@ def costs_of(
         parallelism=layout,
         kv_cache=kv_cache,
         rates=compute_rates(device, weights=weights, asked=None, density=Density.DENSE),
-        parameters=parameters,
     )
 
 
@@ -214,25 +212,69 @@ def test_the_layer_overhead_is_the_fitted_one(engine: str) -> None:
     # H100 is where it was fitted: 64.1 us x 80 layers, times 1.39 for vLLM and 1.16 for SGLang.
     factor = {"vllm": 1.39, "sglang": 1.16, "tensorrt-llm": 1.0}[engine]
     parameters = StepParameters.fitted(engine)
-    costs = costs_of("llama-3.3-70b-instruct", "h100-sxm", layout=Parallelism(tp=2), parameters=parameters)
-    assert costs.overhead_s == pytest.approx(80 * 6.41e-5 * factor)
+    costs = costs_of("llama-3.3-70b-instruct", "h100-sxm", layout=Parallelism(tp=2))
+    assert layer_overhead_s(costs, parameters) == pytest.approx(80 * 6.41e-5 * factor)
     result = answer("llama-3.1-8b-instruct", "h100-sxm", engine=EngineAsked(name=engine))
     assert result.speed is not None
 
 
 def test_latent_attention_launches_more_kernels_per_layer() -> None:
     parameters = StepParameters.fitted("tensorrt-llm")
-    costs = costs_of("deepseek-v3", "h200-sxm", layout=Parallelism(tp=8), parameters=parameters)
-    assert costs.overhead_s == pytest.approx(61 * 6.41e-5 * 1.87 * (4.8 / 3.35) ** -0.172)
+    costs = costs_of("deepseek-v3", "h200-sxm", layout=Parallelism(tp=8))
+    assert layer_overhead_s(costs, parameters) == pytest.approx(61 * 6.41e-5 * 1.87 * (4.8 / 3.35) ** -0.172)
 
 
 def test_a_lower_clock_slows_arithmetic_and_leaves_reading_alone() -> None:
     costs = costs_of("llama-3.1-8b-instruct", "h100-sxm")
     full = decode_curve(costs, ROOFLINE, context_tokens=1000).step(8)
-    half = decode_curve(costs.at_clock(0.5), ROOFLINE, context_tokens=1000).step(8)
+    half = decode_curve(costs, ROOFLINE.at_clock(0.5), context_tokens=1000).step(8)
     assert term_s(half, "weights") == term_s(full, "weights")
     assert term_s(half, "projections") == pytest.approx(2 * term_s(full, "projections"))
     assert term_s(half, "attention") == pytest.approx(2 * term_s(full, "attention"))
+    # MFU is against the printed peak, whatever the clock.
+    assert half.mfu * half.time_s == pytest.approx(full.mfu * full.time_s)
+
+
+@pytest.mark.parametrize("slug", ["llama-3.3-70b-instruct", "gpt-oss-120b", "deepseek-v3", "qwen3.5-27b"])
+@pytest.mark.parametrize("wider", [Parallelism(tp=2, pp=4), Parallelism(tp=2, dp=4)])
+def test_neither_stages_nor_data_parallel_ranks_make_one_user_faster(slug: str, wider: Parallelism) -> None:
+    # A sequence passes the stages in turn and lives on one dp rank. Only experts are spread over dp ranks too.
+    fitted = StepParameters.fitted("vllm")
+    narrow_costs = costs_of(slug, "gb200-nvl72", layout=Parallelism(tp=2))
+    wide_costs = costs_of(slug, "gb200-nvl72", layout=wider)
+    narrow, wide = (decode_curve(costs, fitted, context_tokens=20_000).step(1) for costs in (narrow_costs, wide_costs))
+    for name in ("weights", "kv_cache", "recurrent_state", "projections", "attention"):
+        assert term_s(wide, name) >= term_s(narrow, name) * (1 - 1e-9)
+    if wider.pp > 1:
+        assert wide.time_s >= narrow.time_s * (1 - 1e-9)
+        assert term_s(wide, "experts") == pytest.approx(term_s(narrow, "experts"))
+
+
+def test_one_prompt_alone_is_read_by_one_dp_rank_and_passes_the_stages_in_turn() -> None:
+    def alone_s(layout: Parallelism) -> float:
+        costs = costs_of("llama-3.1-8b-instruct", "h100-sxm", layout=layout)
+        return float(prefill_step(costs, ROOFLINE, prompt_tokens=8192, tokens_per_pass=4096).time_s)
+
+    assert alone_s(Parallelism(dp=8)) == pytest.approx(alone_s(Parallelism()))
+    # Two passes through two stages take three turns of half the work each.
+    reads = 2 * 2 * (8_030_261_248 - 128_256 * 4096) / 3.35e12
+    arithmetic = alone_s(Parallelism()) - reads
+    assert alone_s(Parallelism(pp=2)) - reads == pytest.approx(arithmetic / 2 * 3 / 2)
+
+
+def test_intensities_are_flop_over_bytes_whatever_the_precision() -> None:
+    # 64 sequences on 16-bit projections: 2 FLOP x 64 / 2 bytes; on NVFP4 experts' 4.5 bits the batch is spread thin.
+    result = answer("gpt-oss-120b", "gb200-nvl72", workload=WorkloadAsked(Length(512), Length(64), 64))
+    assert result.crossover is not None
+    intensities = {each.name: each.arithmetic_intensity_flop_per_byte for each in result.crossover.operators}
+    assert intensities["projections"] == pytest.approx(64, rel=0.02)
+
+
+def test_asked_arithmetic_holds_for_16_bit_weights_too() -> None:
+    # BF16 weights multiplied at the NVFP4 rate: 1,250 FLOP/byte x 2 bytes / 2.
+    result = answer("llama-3.1-8b-instruct", "gb200-nvl72", precision=PrecisionAsked(compute=Precision.NVFP4))
+    assert result.crossover is not None
+    assert result.crossover.weights_only_batch == 1250
 
 
 def test_a_gpu_of_two_devices_divides_its_rates_among_them() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.errors import FieldNotActedOn, Invalid, ParallelismNotLegal, RateNotPublished, UnknownChoice
+from service.errors import Invalid, ParallelismNotLegal, RateNotPublished, UnknownChoice
 from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Density, Precision
 from service.sizing.question import (
@@ -13,7 +13,7 @@ from service.sizing.question import (
     WorkloadAsked,
 )
 from service.sizing.remarks import WarningCode
-from service.sizing.workload import Length
+from service.sizing.workload import Length, Statistic, Target
 from tests.sizing.examples import answer, warning_codes
 
 LLAMA, GB200, H100 = "llama-3.3-70b-instruct", "gb200-nvl72", "h100-sxm"
@@ -92,6 +92,16 @@ def test_fill_counts_replicas_and_idle_gpus_of_a_rack() -> None:
     assert (replicas.gpu_count_per_replica, replicas.replica_count, replicas.idle_gpu_count) == (16, 4, 72 - 4 * 16)
 
 
+def test_what_does_not_fit_fills_nothing() -> None:
+    replicas = answer(LLAMA, H100, parallelism=Parallelism(), replica_count=None).replicas
+    assert (replicas.replica_count, replicas.idle_gpu_count) == (0, 8)
+
+
+def test_cards_of_a_host_are_filled_too() -> None:
+    replicas = answer("qwen3-8b", "l40s", parallelism=Parallelism(tp=2), replica_count=None).replicas
+    assert (replicas.replica_count, replicas.idle_gpu_count) == (4, 0)
+
+
 def test_an_asked_number_of_replicas_leaves_the_rest_of_the_last_rack_idle() -> None:
     replicas = answer(LLAMA, GB200, parallelism=Parallelism(tp=16), replica_count=5).replicas
     assert replicas.idle_gpu_count == 2 * 72 - 5 * 16
@@ -142,7 +152,6 @@ def test_an_unknown_engine_version_takes_the_nearest_rules_and_says_so() -> None
     ("asked", "error", "field"),
     [
         ({"engine": EngineAsked(name="ollama")}, UnknownChoice, ("engine", "name")),
-        ({"engine": EngineAsked(cuda_graphs=False)}, FieldNotActedOn, ("engine", "cuda_graphs")),
         ({"precision": PrecisionAsked(weights="fp5")}, UnknownChoice, ("precision", "weights")),
         ({"precision": PrecisionAsked(kv_cache=Precision.FP64)}, UnknownChoice, ("precision", "kv_cache")),
         (
@@ -151,6 +160,14 @@ def test_an_unknown_engine_version_takes_the_nearest_rules_and_says_so() -> None
             ("workload", "cached_prefix_tokens"),
         ),
         ({"workload": WorkloadAsked(Length(131_072), Length(1))}, Invalid, ("workload",)),
+        ({"target": Target(statistic=Statistic.P99)}, Invalid, ("target", "statistic")),
+        (
+            {"target": Target(tpot_s=0.1), "workload": WorkloadAsked(Length(9), Length(1))},
+            Invalid,
+            ("target", "tpot_s"),
+        ),
+        ({"power": PowerAsked(limit_w_per_gpu=100)}, Invalid, ("power", "limit_w_per_gpu")),
+        ({"power": PowerAsked(limit_w_per_gpu=5000)}, Invalid, ("power", "limit_w_per_gpu")),
         (
             {"speculation": SpeculationAsked("ngram", 2, 3.5)},
             Invalid,
@@ -173,6 +190,13 @@ def test_a_power_limit_below_the_rating_slows_arithmetic_by_its_cube_root() -> N
     assert result.speed.clock_fraction == pytest.approx((600 / 1200) ** (1 / 3))
     assert result.crossover is not None
     assert result.crossover.balance_point_flop_per_byte == 312.5  # at printed rates all the same
+
+
+def test_a_step_without_cuda_graphs_has_no_speed_and_says_so() -> None:
+    result = answer(LLAMA, GB200, engine=EngineAsked(cuda_graphs=False))
+    assert result.fit.fits
+    assert result.speed is None
+    assert WarningCode.SPEED_NOT_MODELLED in warning_codes(result)
 
 
 def test_shared_memory_is_said_to_be_shared() -> None:

@@ -1,6 +1,7 @@
 """The closed loop, its intervals and the target, by hand."""
 
 from dataclasses import replace
+from itertools import pairwise
 from math import exp, log
 
 import pytest
@@ -52,7 +53,8 @@ def test_the_closed_loop_by_hand() -> None:
     assert point.tpot_s == pytest.approx(tpot_s)
     assert point.ttft_s == pytest.approx(ttft_s)
     assert point.requests_per_s == pytest.approx(16 / (ttft_s + 199 * tpot_s))
-    assert point.prefill_time_fraction == pytest.approx(point.requests_per_s * prompt_s)
+    # Of one cycle of 16 requests, the prompts take 16 prompt_s and the steps 200 step_s.
+    assert point.prefill_time_fraction == pytest.approx(16 * prompt_s / (16 * prompt_s + 200 * step_s))
     assert speed.output_tokens_per_s.value == pytest.approx(200 * point.requests_per_s)
 
 
@@ -64,8 +66,31 @@ def test_requests_beyond_what_runs_at_once_wait_their_turn() -> None:
     assert WarningCode.REQUESTS_QUEUE in warning_codes(result)
     assert queued.running == 32
     assert queued.tpot_s == full.tpot_s
+    # The second 32 wait for the residence of the first.
     assert full.tpot_s is not None
-    assert queued.ttft_s == pytest.approx(full.ttft_s + (64 / 32 - 1) * 200 * full.tpot_s)
+    assert queued.ttft_s == pytest.approx(full.ttft_s + (64 / 32 - 1) * (full.ttft_s + 199 * full.tpot_s))
+    assert queued.requests_per_s == pytest.approx(full.requests_per_s)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("osl", [1, 2, 10, 1000])
+def test_no_load_is_served_faster_than_the_arithmetic_of_its_prompts_allows(engine: str, osl: int) -> None:
+    rates = []
+    for concurrency in (1, 16, 128, 512):
+        result = llama_8b(WorkloadAsked(Length(4096), Length(osl), concurrency), engine=EngineAsked(name=engine))
+        speed = speed_of(result)
+        # 2 FLOP for each of 6,979,321,856 parameters of the 32 layers' matrices, 4,096 tokens, at 989.5 TFLOP/s.
+        assert speed.point.requests_per_s <= 989.5e12 / (2 * 6_979_321_856 * 4096)
+        assert 0 < speed.point.prefill_time_fraction < 1
+        rates.append(speed.point.requests_per_s)
+    assert all(more >= fewer * (1 - 1e-9) for fewer, more in pairwise(rates))
+
+
+def test_waiting_for_a_place_is_as_uncertain_as_the_tpot_before_it() -> None:
+    engine = EngineAsked(max_num_seqs=8)
+    speed = speed_of(llama_8b(WorkloadAsked(Length(1000), Length(200), 80_000), engine=engine))
+    assert speed.ttft_s.high / speed.ttft_s.value == pytest.approx(SERVING_PRIOR.factor, rel=0.01)
+    assert speed.requests_per_s.coverage_fraction is None
 
 
 def test_a_request_rate_is_served_by_the_smallest_concurrency_that_reaches_it() -> None:
