@@ -156,6 +156,15 @@ class EngineRequest(RequestModel):
     max_num_seqs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     prefix_caching: bool | None = None
     cuda_graphs: bool | None = None
+    kv_cache_memory_bytes: Annotated[int, Field(ge=1, le=10**15)] | None = Field(
+        None, description="of each GPU's KV cache, past the memory fraction"
+    )
+    decode_context_parallel_count: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        None, description="tp ranks that divide the tokens of a request among them; speeds are not modelled above 1"
+    )
+    free_memory_bytes: Annotated[int, Field(ge=0, le=10**15)] | None = Field(
+        None, description="of each GPU before the engine starts; left out, nothing else uses it"
+    )
 
 
 class SpeculationRequest(RequestModel):
@@ -342,4 +351,7 @@ def _engine(asked: EngineRequest) -> EngineAsked:
         max_num_seqs=asked.max_num_seqs,
         prefix_caching=asked.prefix_caching,
         cuda_graphs=asked.cuda_graphs,
+        kv_cache_memory_bytes=asked.kv_cache_memory_bytes,
+        decode_context_parallel_count=asked.decode_context_parallel_count,
+        free_memory_bytes=asked.free_memory_bytes,
     )

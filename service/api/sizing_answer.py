@@ -69,6 +69,9 @@ class EngineInputs(AnswerModel):
     max_num_seqs: int
     prefix_caching: bool
     cuda_graphs: bool
+    kv_cache_memory_bytes: int | None
+    decode_context_parallel_count: int
+    free_memory_bytes: int | None
 
 
 class SpeculationInputs(AnswerModel):
@@ -115,11 +118,35 @@ class Inputs(AnswerModel):
 class EngineStart(AnswerModel):
     """The engine's own check and what it prints at start."""
 
-    would_start: bool = Field(description="one request of its maximum length fits")
+    would_start: bool = Field(
+        description="one request of its maximum length fits, and the memory that it claims is free"
+    )
     block_tokens: int
     block_count: int
     reported_tokens: int = Field(description="KV cache size in tokens by the formula of the engine's version")
     reported_concurrency: float = Field(description="requests of the maximum length at once")
+    block_bytes_per_gpu: int
+    needed_bytes_per_gpu: int = Field(description="of the KV cache, for one request of the maximum length")
+    refusal: str | None = Field(description="the first of the engine's checks that fails; null when it would start")
+
+
+class RankRead(AnswerModel):
+    """Per device, as for the fullest rank."""
+
+    stage_index: int
+    layer_count: int
+    weight_bytes: int
+    activation_bytes: int
+    runtime_bytes: int
+    reserved_bytes: int
+    kv_cache_budget_bytes: int
+    block_count: int
+
+
+class PoolChangeRead(AnswerModel):
+    pool_change_bytes: int
+    reported_tokens: int
+    max_concurrency: int
 
 
 class MemoryFitRead(AnswerModel):
@@ -140,6 +167,13 @@ class MemoryFitRead(AnswerModel):
     max_context_tokens: int = Field(description="longest single request")
     shortfall_bytes_per_gpu: int = Field(description="missing for one request of the asked length; 0 when it fits")
     engine: EngineStart
+    kv_cache_budget_plus_minus_bytes_per_gpu: int = Field(
+        description="how far the budget may be off: the errors of the engine's constants, added as squares"
+    )
+    graph_bytes_per_gpu: int = Field(description="CUDA graphs; within runtime_bytes where the engine charges them")
+    overcommitted_bytes_per_gpu: int = Field(description="what the engine would need beyond the device once it runs")
+    ranks: list[RankRead] = Field(description="one of each pipeline stage, the ranks of a stage being equal")
+    sensitivity: list[PoolChangeRead] = Field(description="small pools are fragile: 1 GiB less, and 1 GiB more")
 
 
 class OperatorRead(AnswerModel):

@@ -19,9 +19,10 @@ from service.sizing.citations import (
 )
 from service.sizing.crossover import Crossover
 from service.sizing.estimate import Estimate
-from service.sizing.memory import MemoryFit
+from service.sizing.memory import MemoryFit, PoolChange
 from service.sizing.parallelism import Parallelism
 from service.sizing.plan import SizingResult
+from service.sizing.rank_memory import RankMemory
 from service.sizing.remarks import Assumption, WarningCode
 from service.sizing.resolution import Resolved, main_choice
 from service.sizing.speed import Speed
@@ -148,6 +149,9 @@ def _inputs(
             "max_num_seqs": settings.max_num_seqs,
             "prefix_caching": settings.prefix_caching,
             "cuda_graphs": settings.cuda_graphs,
+            "kv_cache_memory_bytes": inputs.engine.kv_cache_memory_bytes,
+            "decode_context_parallel_count": settings.context_shards,
+            "free_memory_bytes": inputs.engine.free_memory_bytes,
         },
         "speculation": {
             "method": inputs.speculation.method,
@@ -194,6 +198,9 @@ def _memory_fit(result: SizingResult) -> dict[str, Any]:
         "runtime_bytes_per_gpu": round(rank.runtime_bytes),
         "reserved_bytes_per_gpu": round(rank.reserved_bytes),
         "kv_cache_budget_bytes_per_gpu": round(max(0.0, rank.budget_bytes)),
+        "kv_cache_budget_plus_minus_bytes_per_gpu": round(rank.plus_minus_bytes),
+        "graph_bytes_per_gpu": round(rank.graph_bytes),
+        "overcommitted_bytes_per_gpu": round(rank.overcommitted_bytes),
         "kv_cache_bytes_per_token_per_gpu": round(fit.kv_cache_bytes_per_token),
         "state_bytes_per_sequence_per_gpu": round(fit.state_bytes_per_sequence),
         "kv_cache_capacity_tokens": fit.capacity_tokens,
@@ -206,7 +213,33 @@ def _memory_fit(result: SizingResult) -> dict[str, Any]:
             "block_count": rank.block_count,
             "reported_tokens": fit.reported_tokens,
             "reported_concurrency": fit.reported_concurrency,
+            "block_bytes_per_gpu": rank.pool.block_bytes,
+            "needed_bytes_per_gpu": fit.needed_bytes,
+            "refusal": fit.refusal,
         },
+        "ranks": [_rank(number, each) for number, each in enumerate(fit.ranks)],
+        "sensitivity": [_pool_change(fit.smaller_pool), _pool_change(fit.larger_pool)],
+    }
+
+
+def _rank(number: int, rank: RankMemory) -> dict[str, Any]:
+    return {
+        "stage_index": number,
+        "layer_count": rank.stage.end_layer - rank.stage.first_layer,
+        "weight_bytes": round(rank.weight_bytes),
+        "activation_bytes": round(rank.activation_bytes),
+        "runtime_bytes": round(rank.runtime_bytes),
+        "reserved_bytes": round(rank.reserved_bytes),
+        "kv_cache_budget_bytes": round(max(0.0, rank.budget_bytes)),
+        "block_count": rank.block_count,
+    }
+
+
+def _pool_change(change: PoolChange) -> dict[str, Any]:
+    return {
+        "pool_change_bytes": round(change.change_bytes),
+        "reported_tokens": change.reported_tokens,
+        "max_concurrency": change.max_concurrency,
     }
 
 

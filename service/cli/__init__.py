@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from service import __version__
-from service.cli import catalogue, server, size
+from service.cli import catalogue, server, size, validate
 from service.errors import ServiceError
 
 EPILOG = """\
@@ -48,6 +48,7 @@ COMMANDS = (
         catalogue.add_import_model_arguments,
         catalogue.import_model,
     ),
+    Command("validate", "how the answers do on published facts", validate.add_validate_arguments, validate.validate),
     Command("migrate", "bring the database up to date", server.add_migrate_arguments, server.migrate_database),
     Command("openapi", "print the API's contract", server.add_openapi_arguments, server.print_contract),
 )

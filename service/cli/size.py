@@ -38,7 +38,7 @@ FIELDS: dict[str, tuple[tuple[str, ...], type, str]] = {
     "--ttft": (("target", "ttft_s"), float, "target time to first token, seconds"),
     "--tpot": (("target", "tpot_s"), float, "target time per output token, seconds"),
     "--statistic": (("target", "statistic"), str, "mean, p50, p90 or p99"),
-    "--engine": (("engine", "name"), str, "vllm, sglang or tensorrt-llm"),
+    "--engine": (("engine", "name"), str, "vllm, sglang, tensorrt-llm or llama.cpp"),
     "--engine-version": (("engine", "version"), str, "such as 0.33.0"),
     "--memory-fraction": (("engine", "memory_fraction"), float, "the engine's memory fraction"),
     "--max-model-len": (("engine", "max_model_len_tokens"), int, "longest request that the engine admits"),

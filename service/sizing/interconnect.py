@@ -65,6 +65,11 @@ def scale_up_reach(accelerator: Accelerator) -> int:
     return domain
 
 
+def joined_device_count(accelerator: Accelerator, most: int) -> int:
+    """How many devices a published link can join: any number over a network adapter, else those in reach."""
+    return most if accelerator.scale_out_bytes_per_s_one_way else min(most, scale_up_reach(accelerator))
+
+
 def all_reduce_bytes(*, tokens: float, hidden_size: int, tp: int) -> float:
     """Bytes that each rank sends to sum one 16-bit activation over ``tp`` ranks (ring or in-switch halves).
 

@@ -1,91 +1,39 @@
-"""Does it fit: weights, overheads and KV cache per GPU, for the fullest rank of the layout.
+"""Does it fit: the ranks of a layout, the fullest of them, and what the engine says at start.
 
 The KV cache budget is what an engine leaves after weights, its activation peak and its runtime, inside its
-memory fraction. Sizes are per device; the fullest rank decides.
+memory fraction (``rank_memory.py``). Sizes are per device; the fullest rank decides.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from math import floor, inf
 
-from service.sizing.accelerator import Accelerator
-from service.sizing.engines.engine import GIB, Engine, FractionOf, Release
-from service.sizing.engines.pool import PoolLayout, pool_layout
-from service.sizing.interconnect import scale_up_reach
-from service.sizing.language_model import LanguageModel
+from service.sizing.engines.engine import GIB, FractionOf
+from service.sizing.engines.pool import PoolLayout
+from service.sizing.interconnect import joined_device_count, scale_up_reach
 from service.sizing.parallelism import Parallelism
-from service.sizing.precision import Precision
-from service.sizing.weights import ServedWeights, Stage, layout_problem, pipeline_stages
-
-ACTIVATION_COPIES = 3  # of the hidden states of a step, in 16 bits
-EXPERT_WORKSPACE_BYTES = 0.45 * GIB
-VISION_WORKSPACE_BYTES = 0.15 * GIB
+from service.sizing.rank_memory import Deployment, EngineSettings, RankMemory, rank_memory
+from service.sizing.weights import layout_problem, pipeline_stages
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """An engine with every flag resolved."""
+class PoolChange:
+    """The figures of a pool of another size: the budget rests on constants with errors, and small pools are fragile."""
 
-    engine: Engine
-    release: Release
-    memory_fraction: float
-    max_model_len_tokens: int
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    prefix_caching: bool
-    cuda_graphs: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A model in a weight scheme under an engine, on devices of one kind; the layout is asked for apart.
-
-    ``draft_weight_bytes`` are resident with the last stage when tokens are drafted (MTP layers).
-    """
-
-    model: LanguageModel
-    weights: ServedWeights
-    device: Accelerator
-    settings: EngineSettings
-    kv_cache: Precision
-    draft_weight_bytes: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RankMemory:
-    """One rank of one stage. ``reserved_bytes`` is what the memory fraction leaves untouched."""
-
-    usable_bytes: float
-    weight_bytes: float
-    activation_bytes: float
-    runtime_bytes: float
-    reserved_bytes: float
-    pool: PoolLayout
-
-    @property
-    def budget_bytes(self) -> float:
-        """For the KV cache; negative when even the weights do not fit."""
-        return self.usable_bytes - self.weight_bytes - self.activation_bytes - self.runtime_bytes - self.reserved_bytes
-
-    @property
-    def block_count(self) -> int:
-        return max(0, floor(self.budget_bytes / self.pool.block_bytes)) if self.pool.block_bytes else 0
-
-    def concurrency(self, length_tokens: int) -> float:
-        """Requests of that length that the pool holds at once; unlimited where a request keeps nothing."""
-        blocks = self.pool.blocks_per_request(length_tokens)
-        return self.block_count / blocks if blocks else inf
-
-    def shortfall_bytes(self, length_tokens: int) -> float:
-        """What is missing for one request of that length; 0 when it fits."""
-        needed = self.pool.blocks_per_request(length_tokens) * self.pool.block_bytes
-        return max(0.0, needed - self.budget_bytes)
+    change_bytes: float
+    reported_tokens: int
+    max_concurrency: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    """The answer for a layout. Per-GPU sizes are of the rank that holds the fewest requests."""
+    """The answer for a layout. Per-GPU sizes are of the rank that holds the fewest requests.
+
+    ``needed_bytes`` is what the engine asks of the pool for one request of its maximum length.
+    """
 
     fullest: RankMemory
+    ranks: tuple[RankMemory, ...]
     fits: bool
     kv_cache_bytes_per_token: float
     state_bytes_per_sequence: float
@@ -94,56 +42,12 @@ class MemoryFit:
     max_context_tokens: int
     shortfall_bytes: float
     would_start: bool
+    refusal: str | None
+    needed_bytes: int
     reported_tokens: int
     reported_concurrency: float
-
-
-def activation_bytes(deployment: Deployment, stage: Stage) -> float:
-    """Peak of a dummy step: the sampler's logits on the last stage, and the hidden states of a full batch.
-
-    ``logit_bytes * max_num_seqs * vocabulary + 3 * max_num_batched_tokens * hidden * 2``, and a workspace for
-    experts and for vision. Mean error of the pool 0.7 % on the 34 H100 start-ups from which the constants come.
-    """
-    model, settings = deployment.model, deployment.settings
-    peak = ACTIVATION_COPIES * settings.max_num_batched_tokens * model.hidden_size * 2.0
-    if stage.is_last:
-        peak += settings.release.logit_bytes * settings.max_num_seqs * model.vocabulary_size
-    if model.is_moe:
-        peak += EXPERT_WORKSPACE_BYTES
-    if deployment.weights.has_vision:
-        peak += VISION_WORKSPACE_BYTES
-    return peak
-
-
-def rank_memory(deployment: Deployment, parallelism: Parallelism, stage: Stage) -> RankMemory:
-    """Memory of one rank of a stage, divided as the engine divides it."""
-    model, settings = deployment.model, deployment.settings
-    usable = deployment.device.usable_memory_bytes
-    weight_bytes = deployment.weights.bytes_per_rank(parallelism, stage)
-    weight_bytes += deployment.draft_weight_bytes / parallelism.tp * stage.is_last
-    activation = activation_bytes(deployment, stage)
-    graphs = settings.engine.graph_bytes if settings.cuda_graphs else 0.0
-    runtime = settings.engine.runtime_bytes(parallelism.device_count)
-    match settings.engine.fraction_of:
-        case FractionOf.TOTAL:
-            runtime += graphs if settings.release.graphs_are_charged else 0.0
-            reserved = usable * (1 - settings.memory_fraction)
-        case FractionOf.FREE_BEFORE_LOAD:  # activations and graphs live in what the fraction leaves
-            reserved = max(0.0, (usable - runtime) * (1 - settings.memory_fraction) - activation - graphs)
-            runtime += graphs
-        case FractionOf.FREE_AFTER_LOAD:
-            runtime += graphs
-            reserved = max(0.0, usable - weight_bytes - activation - runtime) * (1 - settings.memory_fraction)
-    pool = pool_layout(
-        model,
-        stage,
-        engine=settings.engine,
-        tp=parallelism.tp,
-        kv_cache=deployment.kv_cache,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        prefix_caching=settings.prefix_caching,
-    )
-    return RankMemory(usable, weight_bytes, activation, runtime, reserved, pool)
+    smaller_pool: PoolChange
+    larger_pool: PoolChange
 
 
 def memory_fit(deployment: Deployment, parallelism: Parallelism, *, length_tokens: int) -> MemoryFit:
@@ -152,64 +56,134 @@ def memory_fit(deployment: Deployment, parallelism: Parallelism, *, length_token
     Requests spread evenly over the dp ranks, each with a KV cache of its own.
     """
     model, settings = deployment.model, deployment.settings
-    ranks = [
+    ranks = tuple(
         rank_memory(deployment, parallelism, stage) for stage in pipeline_stages(model.layer_count, parallelism.pp)
-    ]
-    fullest = min(ranks, key=lambda rank: (rank.concurrency(length_tokens), rank.budget_bytes))
-    concurrency = fullest.concurrency(length_tokens)
-    at_maximum = fullest.concurrency(settings.max_model_len_tokens)
-    longest = fullest.pool.max_length_tokens(fullest.block_count)
+    )
+    fullest = ranks[0] if len(ranks) == 1 else min(ranks, key=lambda rank: _fullness(rank, length_tokens))
+    block_count, pool = fullest.block_count, fullest.pool
+    per_request = pool.blocks_per_request(length_tokens)
+    per_maximum = pool.blocks_per_request(settings.max_model_len_tokens)
+    concurrency = block_count / per_request if per_request else inf
+    at_maximum = block_count / per_maximum if per_maximum else inf
+    needed_bytes = per_maximum * pool.block_bytes
+    longest = pool.max_length_tokens(block_count)
+    refusal = _refusal(fullest, settings, needed_bytes)
     return MemoryFit(
         fullest=fullest,
-        fits=fullest.budget_bytes > 0 and concurrency >= 1,
+        ranks=ranks,
+        fits=fullest.budget_bytes > 0 and concurrency >= 1 and not fullest.overcommitted_bytes,
         kv_cache_bytes_per_token=fullest.pool.bytes_per_token,
         state_bytes_per_sequence=fullest.pool.state_bytes_per_sequence,
         capacity_tokens=floor(min(concurrency, UNLIMITED) * length_tokens) * parallelism.dp,
         max_concurrency=floor(min(concurrency, UNLIMITED)) * parallelism.dp,
         max_context_tokens=min(int(min(longest, UNLIMITED)), model.max_context_tokens or UNLIMITED),
-        shortfall_bytes=fullest.shortfall_bytes(length_tokens),
-        would_start=fullest.budget_bytes > 0 and at_maximum >= 1,
-        reported_tokens=_reported_tokens(fullest, settings, at_maximum),
+        shortfall_bytes=max(per_request * pool.block_bytes - fullest.budget_bytes, fullest.overcommitted_bytes, 0.0),
+        would_start=refusal is None,
+        refusal=refusal,
+        needed_bytes=needed_bytes,
+        reported_tokens=_reported_tokens(pool, settings, block_count, at_maximum),
         reported_concurrency=min(at_maximum, UNLIMITED),
+        smaller_pool=_pool_change(
+            fullest, settings, -GIB, per_request=per_request, per_maximum=per_maximum, dp=parallelism.dp
+        ),
+        larger_pool=_pool_change(
+            fullest, settings, GIB, per_request=per_request, per_maximum=per_maximum, dp=parallelism.dp
+        ),
     )
 
 
 UNLIMITED = 2**31 - 1  # a model without a cache holds as many requests as one likes
 
 
-def _reported_tokens(rank: RankMemory, settings: EngineSettings, at_maximum: float) -> int:
+def _fullness(rank: RankMemory, length_tokens: int) -> tuple[float, float]:
+    return rank.concurrency(length_tokens), rank.budget_bytes
+
+
+def _refusal(rank: RankMemory, settings: EngineSettings, needed_bytes: int) -> str | None:
+    """Why the engine would not start: the first of its own checks that fails."""
+    requested = rank.usable_bytes * settings.memory_fraction
+    free = settings.free_memory_bytes
+    if settings.engine.fraction_of is FractionOf.TOTAL and free is not None and free < requested:
+        return f"{free:.0f} bytes are free, and the memory fraction asks for {requested:.0f}"
+    if rank.budget_bytes <= 0:
+        return f"nothing is left for the KV cache: {-rank.budget_bytes:.0f} bytes are missing"
+    if needed_bytes > rank.block_count * rank.pool.block_bytes:
+        return f"one request of the maximum length needs {needed_bytes} bytes, and the pool has {rank.budget_bytes:.0f}"
+    if rank.overcommitted_bytes:
+        return f"{rank.overcommitted_bytes:.0f} bytes more than the device has are needed once it runs"
+    return None
+
+
+def reported_tokens(rank: RankMemory, settings: EngineSettings, block_count: int) -> int:
     """The figure in the engine's start-up log: by concurrency since vLLM 0.21, by blocks per group before."""
+    per_maximum = rank.pool.blocks_per_request(settings.max_model_len_tokens)
+    return _reported_tokens(rank.pool, settings, block_count, block_count / per_maximum if per_maximum else inf)
+
+
+def _reported_tokens(pool: PoolLayout, settings: EngineSettings, block_count: int, at_maximum: float) -> int:
     if settings.release.tokens_follow_concurrency:
         return int(min(at_maximum, UNLIMITED) * settings.max_model_len_tokens)
-    return rank.block_count // max(1, rank.pool.group_count) * rank.pool.block_tokens
+    return block_count // max(1, pool.group_count) * pool.block_tokens * pool.context_shards
+
+
+def _pool_change(
+    rank: RankMemory, settings: EngineSettings, change_bytes: float, *, per_request: int, per_maximum: int, dp: int
+) -> PoolChange:
+    blocks = rank.blocks_in(rank.budget_bytes + change_bytes)
+    return PoolChange(
+        change_bytes,
+        _reported_tokens(rank.pool, settings, blocks, blocks / per_maximum if per_maximum else inf),
+        min(blocks // per_request, UNLIMITED) * dp if per_request else UNLIMITED,
+    )
 
 
 def smallest_layouts(deployment: Deployment, *, length_tokens: int) -> list[Parallelism]:
     """All legal tp x pp of the smallest device count on which one request fits; empty when none does.
 
-    tp stays where the devices reach each other. Counts below weights / usable memory cannot fit and are not tried.
+    tp stays where the devices reach each other, and the whole where a published link joins them.
     """
-    reach = scale_up_reach(deployment.device)
-    fewest = max(1, int(deployment.weights.total_bytes // deployment.device.usable_memory_bytes))
-    for count in range(fewest, LARGEST_LAYOUT + 1):
-        found = [
-            parallelism
-            for tp in range(1, min(count, reach) + 1)
-            if count % tp == 0
-            and layout_problem(deployment.model, parallelism := Parallelism(tp=tp, pp=count // tp)) is None
-            and _fits(deployment, parallelism, length_tokens=length_tokens)
-        ]
-        if found:
-            return found
-    return []
+    smallest, found = LARGEST_LAYOUT + 1, []
+    for tp in range(1, scale_up_reach(deployment.device) + 1):
+        if tp > smallest or layout_problem(deployment.model, Parallelism(tp=tp)):
+            continue
+        most_stages = min(deployment.model.layer_count, joined_device_count(deployment.device, LARGEST_LAYOUT) // tp)
+        pp = _fewest_stages(deployment, tp=tp, most=min(most_stages, smallest // tp), length_tokens=length_tokens)
+        if pp is not None:
+            found.append(Parallelism(tp=tp, pp=pp))
+            smallest = min(smallest, tp * pp)
+    return [each for each in found if each.device_count == smallest]
 
 
 LARGEST_LAYOUT = 576  # eight racks of 72
+SHORT_PIPELINE = 16
+
+
+def _fewest_stages(deployment: Deployment, *, tp: int, most: int, length_tokens: int) -> int | None:
+    """The shortest pipeline that fits at a tp, or none up to ``most`` stages.
+
+    More stages leave each less to hold, so when the longest does not fit, none does; beyond a short pipeline the
+    shortest is found by halving.
+    """
+
+    def fits(pp: int) -> bool:
+        return _fits(deployment, Parallelism(tp=tp, pp=pp), length_tokens=length_tokens)
+
+    if most < 1 or not fits(most):
+        return None
+    fewest = max(1, int(deployment.weights.total_bytes // deployment.device.usable_memory_bytes) // tp)
+    for pp in range(fewest, min(most, SHORT_PIPELINE) + 1):
+        if fits(pp):
+            return pp
+    longer = range(min(most, max(fewest, SHORT_PIPELINE + 1)), most + 1)
+    return longer[bisect_left(longer, True, key=fits)]
 
 
 def _fits(deployment: Deployment, parallelism: Parallelism, *, length_tokens: int) -> bool:
-    """Stops at the first stage that does not fit, since most layouts that are tried do not."""
+    """Stops at the first stage that does not fit; the last one, which samples, and the first are the likeliest."""
+    first, *between = pipeline_stages(deployment.model.layer_count, parallelism.pp)
     return all(
-        (rank := rank_memory(deployment, parallelism, stage)).budget_bytes > 0 and rank.concurrency(length_tokens) >= 1
-        for stage in pipeline_stages(deployment.model.layer_count, parallelism.pp)
+        (rank := rank_memory(deployment, parallelism, stage)).budget_bytes > 0
+        and rank.concurrency(length_tokens) >= 1
+        and not rank.overcommitted_bytes
+        for stage in (*reversed(between), first)
     )

@@ -1,6 +1,6 @@
 """``size()``: the only composition. A question in, every block of the answer out, nothing rounded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from service.sizing.accelerator import Accelerator
@@ -10,11 +10,12 @@ from service.sizing.crossover import Crossover, crossover
 from service.sizing.decode import decode_curve
 from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
 from service.sizing.estimate import Estimate
+from service.sizing.evidence import EvidenceStore
 from service.sizing.interconnect import group_link, scale_up_reach
 from service.sizing.memory import MemoryFit, memory_fit, smallest_layouts
 from service.sizing.parallelism import Parallelism
 from service.sizing.question import SizingInputs
-from service.sizing.remarks import WarningCode
+from service.sizing.remarks import Remarks, WarningCode
 from service.sizing.resolution import Resolved, main_choice, resolve
 from service.sizing.speed import Speed, speed
 from service.sizing.step import StepCosts
@@ -59,15 +60,18 @@ class SizingResult:
     verdict: Verdict
 
 
-def size(inputs: SizingInputs) -> SizingResult:
-    """Fit, crossover, speed, energy, cost and verdict of a model on an accelerator."""
+def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingResult:
+    """Fit, crossover, speed, energy, cost and verdict of a model on an accelerator.
+
+    With ``evidence`` the speeds lean on the stored runs nearest to the question; without, on physics alone.
+    """
     resolved = resolve(inputs)
     parallelism, minimum_gpu_count = _layout(resolved)
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
     _warn_about_layout(resolved, parallelism, fit)
     replicas = _replicas(inputs, parallelism, fit)
     costs = _costs(resolved, parallelism)
-    reached = _speed(resolved, costs, parallelism, fit, replicas) if costs and fit.fits else None
+    reached = _speed(resolved, costs, parallelism, fit, replicas, evidence) if costs and fit.fits else None
     powers = scoped_powers(
         inputs.accelerator,
         limit_w=inputs.power.limit_w_per_gpu,
@@ -102,19 +106,27 @@ def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
     minimum = _gpu_count(resolved.inputs.accelerator, smallest[0]) if smallest else None
     if asked is not None:
         return asked, minimum
+    remarks = resolved.remarks
     if not smallest:
-        return resolved.remarks.assume("parallelism", Parallelism(), "auto: no layout fits; shown on one device"), None
-    best = smallest[0] if len(smallest) == 1 else min(smallest, key=lambda layout: _step_time_s(resolved, layout))
-    return resolved.remarks.assume("parallelism", best, "auto: the smallest that fits, then the fastest"), minimum
+        return remarks.assume("parallelism", Parallelism(), "auto: no layout that can be joined fits; one device"), None
+    best = smallest[0] if len(smallest) == 1 else min(smallest, key=lambda layout: _slowness(resolved, layout))
+    return remarks.assume("parallelism", best, "auto: the smallest that fits, then the best for the target"), minimum
 
 
-def _step_time_s(resolved: Resolved, parallelism: Parallelism) -> float:
-    """Of one sequence, to choose among layouts of the same size; narrower tp first where no rate is published."""
+def _slowness(resolved: Resolved, parallelism: Parallelism) -> tuple[float, float]:
+    """To choose among layouts of one size: output within the target first, then the time of a step at the asked load."""
     costs = _costs(resolved, parallelism)
     if costs is None:
-        return float(parallelism.tp)
+        return 0.0, float(parallelism.tp)
     curve = decode_curve(costs, resolved.parameters, context_tokens=resolved.mean_context_tokens)
-    return float(curve.time_s(1))
+    step_time_s = float(curve.time_s(resolved.inputs.workload.concurrency or 1))
+    if not resolved.inputs.target.is_set:
+        return 0.0, step_time_s
+    tried = replace(resolved, remarks=Remarks())
+    fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
+    reached = _speed(tried, costs, parallelism, fit, _replicas(resolved.inputs, parallelism, fit))
+    at_target = reached.at_target
+    return -at_target.output_tokens_per_s_per_gpu.value if at_target else 0.0, step_time_s
 
 
 def _gpu_count(accelerator: Accelerator, parallelism: Parallelism) -> int:
@@ -152,7 +164,14 @@ def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
     )
 
 
-def _speed(resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: MemoryFit, replicas: Replicas) -> Speed:
+def _speed(
+    resolved: Resolved,
+    costs: StepCosts,
+    parallelism: Parallelism,
+    fit: MemoryFit,
+    replicas: Replicas,
+    evidence: EvidenceStore | None,
+) -> Speed:
     """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
     limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
     clock = 1.0
@@ -163,7 +182,15 @@ def _speed(resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: 
             f"a limit of {limit_w:g} W below the rated {tdp_w:g} W is taken to lower arithmetic rates to {clock:.2f} "
             "of the printed ones (cube root) and to leave memory bandwidth as it is",
         )
-    return speed(resolved, costs, parallelism, fit, gpu_count=replicas.gpu_count_per_replica, clock_fraction=clock)
+    return speed(
+        resolved,
+        costs,
+        parallelism,
+        fit,
+        gpu_count=replicas.gpu_count_per_replica,
+        clock_fraction=clock,
+        evidence=evidence,
+    )
 
 
 def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, *, batch: int) -> Crossover:
@@ -266,12 +293,14 @@ def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: Memory
             "tokens; no speed is given for what cannot run",
         )
     elif not fit.would_start:
-        remarks.warn(
-            WarningCode.ENGINE_WOULD_NOT_START,
-            f"the engine would refuse to start at its maximum length of "
-            f"{resolved.deployment.settings.max_model_len_tokens} tokens; set engine.max_model_len_tokens to at most "
-            f"{fit.max_context_tokens}",
+        settings = resolved.deployment.settings
+        advice = (
+            f"at its maximum length of {settings.max_model_len_tokens} tokens; set engine.max_model_len_tokens to at "
+            f"most {fit.max_context_tokens}"
+            if fit.max_context_tokens < settings.max_model_len_tokens
+            else f"({fit.refusal})"
         )
+        remarks.warn(WarningCode.ENGINE_WOULD_NOT_START, f"the engine would refuse to start {advice}")
 
 
 def _warn_about_power(resolved: Resolved, powers: tuple[ScopedPower, ...]) -> None:

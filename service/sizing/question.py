@@ -30,7 +30,7 @@ class EngineAsked:
     prefix_caching: bool | None = None
     cuda_graphs: bool | None = None
     kv_cache_memory_bytes: float | None = None
-    decode_context_parallel: int | None = None
+    decode_context_parallel_count: int | None = None
     free_memory_bytes: float | None = None
 
 

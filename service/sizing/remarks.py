@@ -30,6 +30,7 @@ class WarningCode(StrEnum):
     REQUESTS_QUEUE = "requests_queue"
     DRAFTER_NOT_IN_CHECKPOINT = "drafter_not_in_checkpoint"
     MEMORY_IS_SHARED = "memory_is_shared"
+    SPEED_NOT_MODELLED = "speed_not_modelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,24 @@
 
 from dataclasses import dataclass
 
-from service.errors import FieldNotActedOn, Invalid, RateNotPublished, UnknownChoice
+from service.errors import Invalid, RateNotPublished, UnknownChoice
 from service.sizing.accelerator import Accelerator
 from service.sizing.costs import ComputeChoice, ComputeRates, compute_rates, device_of
-from service.sizing.engines import ENGINES
-from service.sizing.memory import Deployment, EngineSettings
+from service.sizing.engine_settings import engine_settings
 from service.sizing.parameters import StepParameters
 from service.sizing.precision import Density, Precision
-from service.sizing.question import EngineAsked, SizingInputs
+from service.sizing.question import SizingInputs
+from service.sizing.rank_memory import Deployment, EngineSettings
 from service.sizing.remarks import Remarks, WarningCode
 from service.sizing.serving import NO_DRAFTING, Drafting
 from service.sizing.weight_schemes import SCHEMES, weight_scheme
-from service.sizing.weights import served_weights
+from service.sizing.weights import ServedWeights, served_weights
 from service.sizing.workload import Length
 
 DEFAULT_LENGTH_TOKENS = 1024
-DEFAULT_ENGINE = "vllm"
-REDUCED_BATCHING = ("a100", "gb10")  # vLLM gives these its smallest batching defaults whatever their memory
 KV_CACHE_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 LONGEST_FITTED_ISL_TOKENS, LONGEST_FITTED_OSL_TOKENS = 32_784, 8_192
+LARGEST_FITTED_CONCURRENCY = 8_192
 VENDORS_WITH_COVERAGE = ("NVIDIA",)
 
 
@@ -49,29 +48,66 @@ class Resolved:
 
 
 def resolve(inputs: SizingInputs) -> Resolved:
+    _check_target_and_power(inputs)
     remarks = Remarks()
     device = device_of(inputs.accelerator)
     _warn_about_the_accelerator(inputs.accelerator, remarks)
     scheme = _weight_scheme(inputs, remarks)
     isl, osl = _lengths(inputs, remarks)
-    settings = _engine_settings(inputs, device, request_tokens=isl.mean_tokens + osl.mean_tokens, remarks=remarks)
-    kv_cache = _kv_cache(inputs, remarks)
+    settings = engine_settings(inputs, device, request_tokens=isl.mean_tokens + osl.mean_tokens, remarks=remarks)
+    kv_cache = _kv_cache(inputs, scheme, remarks)
     weights = served_weights(inputs.model, scheme)
     drafting, draft_weight_bytes = _drafting(inputs, total_bytes=weights.total_bytes, remarks=remarks)
     coverage = 0.8 if inputs.accelerator.vendor in VENDORS_WITH_COVERAGE else None
     _warn_outside_evidence(inputs, isl, osl, coverage, remarks)
-    deployment = Deployment(inputs.model, weights, device, settings, kv_cache, draft_weight_bytes)
+    deployment = Deployment(
+        inputs.model,
+        weights,
+        device,
+        settings,
+        kv_cache,
+        draft_weight_bytes,
+        draft_tokens=drafting.draft_tokens,
+        draft_layer_count=_draft_layer_count(inputs, drafting),
+    )
     return Resolved(
         inputs=inputs,
         deployment=deployment,
         rates=_rates(inputs, deployment, remarks),
-        parameters=StepParameters.fitted(settings.engine.name),
+        parameters=StepParameters.fitted(settings.engine.name)
+        if settings.engine.has_speed_model
+        else StepParameters.roofline(),
         isl=isl,
         osl=osl,
         drafting=drafting,
         coverage_fraction=coverage,
         remarks=remarks,
     )
+
+
+LOWEST_POWER_LIMIT_FRACTION = 0.25  # of the rating; drivers refuse lower ones, and the cube root holds no longer
+
+
+def _check_target_and_power(inputs: SizingInputs) -> None:
+    """Refuse what could only be ignored."""
+    target, osl, limit_w = inputs.target, inputs.workload.osl, inputs.power.limit_w_per_gpu
+    tdp_w = inputs.accelerator.tdp_w
+    if target.statistic is not None and not target.is_set:
+        raise Invalid("a statistic needs a limit: give ttft_s or tpot_s", field=("target", "statistic"))
+    if target.tpot_s is not None and osl is not None and osl.mean_tokens == 1:
+        raise Invalid("a single output token has no time per output token", field=("target", "tpot_s"))
+    if limit_w is None:
+        return
+    if tdp_w is None:
+        raise Invalid(
+            f"no rated power is published for {inputs.accelerator.slug}, so that a limit could be set against it",
+            field=("power", "limit_w_per_gpu"),
+        )
+    if not LOWEST_POWER_LIMIT_FRACTION * tdp_w <= limit_w <= tdp_w:
+        raise Invalid(
+            f"a limit is modelled between {LOWEST_POWER_LIMIT_FRACTION * tdp_w:g} W and the rated {tdp_w:g} W",
+            field=("power", "limit_w_per_gpu"),
+        )
 
 
 def _warn_about_the_accelerator(accelerator: Accelerator, remarks: Remarks) -> None:
@@ -103,12 +139,15 @@ def _weight_scheme(inputs: SizingInputs, remarks: Remarks) -> str:
     return asked
 
 
-def _kv_cache(inputs: SizingInputs, remarks: Remarks) -> Precision:
+def _kv_cache(inputs: SizingInputs, scheme: str, remarks: Remarks) -> Precision:
     asked, model = inputs.precision.kv_cache, inputs.model
     if asked is None:
         if model.checkpoint_kv_cache is not None:
             return remarks.assume("precision.kv_cache", model.checkpoint_kv_cache, "the checkpoint's own")
-        return remarks.assume("precision.kv_cache", model.element_precision, "the engine's auto: the model's dtype")
+        served = Precision.FP32 if scheme == Precision.FP32.value else model.element_precision
+        if served is Precision.FP32 and scheme != Precision.FP32.value:
+            served = Precision.BF16  # the engine's own element for a checkpoint that is not served as it is stored
+        return remarks.assume("precision.kv_cache", served, "the engine's auto: the model's dtype")
     if asked not in KV_CACHE_PRECISIONS:
         raise UnknownChoice(asked, KV_CACHE_PRECISIONS, field=("precision", "kv_cache"))
     if asked.element_bytes < Precision.BF16.element_bytes and asked != model.checkpoint_kv_cache:
@@ -136,68 +175,6 @@ def _lengths(inputs: SizingInputs, remarks: Remarks) -> tuple[Length, Length]:
     return isl, osl
 
 
-def _engine_settings(
-    inputs: SizingInputs, device: Accelerator, *, request_tokens: int, remarks: Remarks
-) -> EngineSettings:
-    asked = inputs.engine
-    name = asked.name or remarks.assume("engine.name", DEFAULT_ENGINE, "default")
-    if name not in ENGINES:
-        raise UnknownChoice(name, ENGINES, field=("engine", "name"))
-    engine = ENGINES[name]
-    release, exact = engine.release(asked.version)
-    if asked.version is None:
-        remarks.assume(
-            "engine.version", release.version, f"the newest {engine.title} release whose rules are known here"
-        )
-    if not exact:
-        remarks.warn(
-            WarningCode.ENGINE_VERSION_UNKNOWN,
-            f"the rules of {engine.title} {asked.version} are not known; those of {release.version} are used",
-        )
-    if asked.cuda_graphs is False:
-        raise FieldNotActedOn(
-            "the time of a step without CUDA graphs is not modelled; leave cuda_graphs out or true",
-            field=("engine", "cuda_graphs"),
-        )
-    origin = f"{engine.title} {release.version}"
-    batching = engine.batching(device.usable_memory_bytes, device.slug.startswith(REDUCED_BATCHING))
-    return EngineSettings(
-        engine=engine,
-        release=release,
-        memory_fraction=asked.memory_fraction
-        or remarks.assume(
-            "engine.memory_fraction", release.memory_fraction, f"{origin}, of {engine.fraction_of.value}"
-        ),
-        max_model_len_tokens=_max_model_len(inputs, asked, request_tokens, remarks),
-        max_num_batched_tokens=asked.max_num_batched_tokens
-        or remarks.assume("engine.max_num_batched_tokens", batching.max_num_batched_tokens, origin),
-        max_num_seqs=asked.max_num_seqs or remarks.assume("engine.max_num_seqs", batching.max_num_seqs, origin),
-        prefix_caching=asked.prefix_caching
-        if asked.prefix_caching is not None
-        else remarks.assume("engine.prefix_caching", True, origin),
-        cuda_graphs=True,
-    )
-
-
-def _max_model_len(inputs: SizingInputs, asked: EngineAsked, request_tokens: int, remarks: Remarks) -> int:
-    """The asked maximum, or the model's. A request that exceeds it would be refused by the engine."""
-    own = inputs.model.max_context_tokens
-    limit = asked.max_model_len_tokens or own
-    if limit is not None and request_tokens > limit:
-        raise Invalid(
-            f"requests of {request_tokens} tokens exceed the maximum length of {limit}; shorten them, or set "
-            "engine.max_model_len_tokens if the model is run with an extended context",
-            field=("engine", "max_model_len_tokens") if asked.max_model_len_tokens else ("workload",),
-        )
-    if asked.max_model_len_tokens:
-        return asked.max_model_len_tokens
-    if own is not None:
-        return remarks.assume("engine.max_model_len_tokens", own, "the model's max_position_embeddings")
-    return remarks.assume(
-        "engine.max_model_len_tokens", request_tokens, "input + output, as the model states no maximum"
-    )
-
-
 def _drafting(inputs: SizingInputs, *, total_bytes: int, remarks: Remarks) -> tuple[Drafting, float]:
     """The drafter, and the bytes that its layer adds. A checkpoint without one is given a layer of its own shape."""
     asked, model = inputs.speculation, inputs.model
@@ -222,9 +199,21 @@ def _drafting(inputs: SizingInputs, *, total_bytes: int, remarks: Remarks) -> tu
     return drafting, total_bytes / model.layer_count
 
 
+def _draft_layer_count(inputs: SizingInputs, drafting: Drafting) -> int:
+    """Layers that draft and keep keys and values: the checkpoint's own modules, or one."""
+    if not drafting.drafts_with_a_layer or inputs.speculation is None:
+        return 0
+    if inputs.speculation.method == "mtp" and inputs.model.mtp is not None:
+        return inputs.model.mtp.layer_count
+    return 1
+
+
 def _rates(inputs: SizingInputs, deployment: Deployment, remarks: Remarks) -> ComputeRates | None:
     """Rates of every scheme; what falls back to 16 bits says so. ``None`` where nothing usable is published."""
     device, density, asked = deployment.device, inputs.density, inputs.precision.compute
+    if reason := _speed_not_modelled(deployment.settings):
+        remarks.warn(WarningCode.SPEED_NOT_MODELLED, f"{reason}; no speeds")
+        return None
     if device.memory_bandwidth_bytes_per_s is None:
         remarks.warn(WarningCode.RATE_NOT_PUBLISHED, f"{device.name}: no memory bandwidth is published; no speeds")
         return None
@@ -249,15 +238,25 @@ def _rates(inputs: SizingInputs, deployment: Deployment, remarks: Remarks) -> Co
             code = WarningCode.SPARSE_RATE_ONLY if only_sparse else WarningCode.PRECISION_NOT_NATIVE
             remarks.warn(code, choice.reason)
     if asked is None:
-        scheme = deployment.weights.scheme
-        main = main_choice(rates, scheme)
+        main = main_choice(rates, deployment.weights)
         remarks.assume("precision.compute", main.precision, main.reason)
     return rates
 
 
-def main_choice(rates: ComputeRates, scheme: str) -> ComputeChoice:
-    """The precision that the bulk of the matrices computes in: that of the checkpoint's scheme."""
-    return rates.by_scheme.get(scheme, rates.sixteen_bit)
+def _speed_not_modelled(settings: EngineSettings) -> str | None:
+    """Why memory can be answered and time cannot."""
+    if not settings.engine.has_speed_model:
+        return f"the time of a step under {settings.engine.title} is not modelled"
+    if not settings.cuda_graphs:
+        return "the time of a step without CUDA graphs is not modelled"
+    if settings.context_shards > 1:
+        return "the time of a step with decode context parallel is not modelled"
+    return None
+
+
+def main_choice(rates: ComputeRates, weights: ServedWeights) -> ComputeChoice:
+    """The precision that the bulk of the matrices computes in: that of the checkpoint's main scheme."""
+    return rates.by_scheme.get(weights.main_scheme, rates.sixteen_bit)
 
 
 def _warn_outside_evidence(
@@ -269,9 +268,14 @@ def _warn_outside_evidence(
             f"the model of time was fitted to inputs of at most {LONGEST_FITTED_ISL_TOKENS} and outputs of at most "
             f"{LONGEST_FITTED_OSL_TOKENS} tokens",
         )
+    if (inputs.workload.concurrency or 0) > LARGEST_FITTED_CONCURRENCY:
+        remarks.warn(
+            WarningCode.OUTSIDE_EVIDENCE,
+            f"no run in the fit had more than {LARGEST_FITTED_CONCURRENCY} requests in flight",
+        )
     if coverage is None:
         remarks.warn(
             WarningCode.NO_COVERAGE_MEASURED,
             f"no serving run on {inputs.accelerator.vendor} hardware was in the fit: how often the intervals hold is "
-            "not known",
+            "not known, and its hardware lies outside the evidence",
         )

@@ -14,16 +14,16 @@ GIB = 2**30
 
 
 @cache
-def _shipped() -> Snapshot:
+def shipped() -> Snapshot:
     return shipped_snapshot()
 
 
 def accelerator(slug: str) -> Accelerator:
-    return _shipped().accelerator(slug).accelerator
+    return shipped().accelerator(slug).accelerator
 
 
 def model(slug: str) -> LanguageModel:
-    return _shipped().language_model(slug).model
+    return shipped().language_model(slug).model
 
 
 def answer(model_slug: str, accelerator_slug: str, **asked: Any) -> SizingResult:

@@ -13,16 +13,28 @@ from service.sizing.weights import pipeline_stages
 from tests.sizing.examples import GIB, model
 
 
-def layout_of(slug: str, *, tp: int, batched: int = 8192) -> PoolLayout:
+def layout_of(
+    slug: str,
+    *,
+    tp: int,
+    batched: int = 8192,
+    kv_cache: Precision = Precision.BF16,
+    prefix_caching: bool = False,
+    draft_tokens: int = 0,
+    engine: str = "vllm",
+) -> PoolLayout:
     (whole,) = pipeline_stages(model(slug).layer_count, 1)
     return pool_layout(
         model(slug),
         whole,
-        engine=ENGINES["vllm"],
+        engine=ENGINES[engine],
+        release=ENGINES[engine].releases[-1],
         tp=tp,
-        kv_cache=Precision.BF16,
+        kv_cache=kv_cache,
         max_num_batched_tokens=batched,
-        prefix_caching=False,
+        prefix_caching=prefix_caching,
+        draft_tokens=draft_tokens,
+        draft_layer_count=1 if draft_tokens else 0,
     )
 
 
@@ -69,9 +81,53 @@ def test_the_block_of_a_hybrid_grows_until_it_holds_a_state() -> None:
 
 
 def test_an_older_version_takes_the_rules_of_the_release_below_it() -> None:
-    release, exact = ENGINES["vllm"].release("0.20.1")
-    assert (release.version, exact) == ("0.17.0", False)
+    release, is_known = ENGINES["vllm"].release("0.20.1")
+    assert (release.version, is_known) == ("0.18.0", False)
     assert not release.graphs_are_charged
-    newest, exact = ENGINES["vllm"].release(None)
-    assert (newest.version, exact) == ("0.33.0", True)
+    assert ENGINES["vllm"].release("0.19.0") == (release, True)  # its logs close under the same rules
+    newest, is_known = ENGINES["vllm"].release(None)
+    assert (newest.version, is_known) == ("0.33.0", True)
     assert version_key("v0.33.0") == (0, 33, 0)
+
+
+@pytest.mark.parametrize(("prefix_caching", "blocks"), [(False, 176), (True, 179)])
+def test_drafted_tokens_widen_the_state_and_each_takes_a_block(prefix_caching: bool, blocks: int) -> None:
+    # Qwen3.5-27B at tp 2, FP8: 24 heads x 128 x 128 x 4 bytes and 5,120 convolution rows x (3 + 3) x 2 bytes a layer,
+    # in blocks of 1,600 tokens x 2 heads x 512 bytes; 16 + 1 full layers and 48 linear ones in 1 + 3 groups.
+    layout = layout_of("qwen3.5-27b", tp=2, kv_cache=Precision.FP8, prefix_caching=prefix_caching, draft_tokens=3)
+    state = 24 * 128 * 128 * 4 + 5120 * (3 + 3) * 2
+    assert layout.state_bytes_per_sequence == 48 * state
+    assert layout.block_tokens == 1600
+    assert layout.block_bytes == 17 * 1600 * 1024
+    # 164 blocks of 1,600 tokens, and in each linear group 1 state, 3 for drafts and 1 more with prefix caching.
+    assert layout.blocks_per_request(262_144) == 164 + 3 * (4 + prefix_caching) == blocks
+
+
+def test_an_int8_cache_keeps_a_scale_for_each_key_and_value_of_a_head() -> None:
+    plain = layout_of("llama-3.1-8b-instruct", tp=1, kv_cache=Precision.FP8)
+    scaled = layout_of("llama-3.1-8b-instruct", tp=1, kv_cache=Precision.INT8)
+    assert plain.bytes_per_token == 32 * 8 * 2 * 128
+    assert scaled.bytes_per_token == 32 * 8 * 2 * (128 + 4)
+    q8_0 = layout_of("llama-3.1-8b-instruct", tp=1, kv_cache=Precision.INT8, engine="llama.cpp")
+    assert q8_0.bytes_per_token == 32 * 8 * 2 * 128 * 34 / 32
+
+
+def test_a_window_of_sglang_takes_its_share_of_every_token() -> None:
+    # gpt-oss-20b: 12 full and 12 windowed layers of 8 heads x 64 x 2 x 2 bytes; 0.8 window tokens per token.
+    layout = layout_of("gpt-oss-20b", tp=1, engine="sglang")
+    layer = 8 * 64 * 2 * 2
+    assert layout.block_bytes == round(12 * layer * 1.8)
+    assert layout.blocks_per_request(1000) == 1000
+    assert layout.blocks_per_request(100) == 125  # the window's pool binds: 100 / 0.8
+
+
+@pytest.mark.parametrize(
+    "slug", ["gemma-3-27b-it", "gpt-oss-20b", "qwen3.5-27b", "nemotron-3-nano-30b-a3b", "llama-2-7b"]
+)
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_the_longest_length_is_found_for_every_way_of_cutting_layers(slug: str, engine: str) -> None:
+    layout = layout_of(slug, tp=1, engine=engine, prefix_caching=True)
+    for block_count in (layout.blocks_per_request(20_000), layout.blocks_per_request(300) + 1, 7):
+        longest = layout.max_length_tokens(block_count)
+        assert layout.blocks_per_request(int(longest) + 1) > block_count
+        assert longest == 0 or layout.blocks_per_request(int(longest)) <= block_count

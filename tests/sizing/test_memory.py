@@ -1,10 +1,13 @@
 """Memory fit, by hand: weights, what an engine sets aside, and what is left for the KV cache."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.sizing.memory import LARGEST_LAYOUT
+from service.errors import Invalid
+from service.sizing.memory import LARGEST_LAYOUT, MemoryFit
 from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Precision
 from service.sizing.question import EngineAsked, PrecisionAsked, SpeculationAsked, WorkloadAsked
@@ -22,11 +25,11 @@ def budget_gib_by_hand(gpu_count: int) -> float:
     usable = H100_USABLE_GIB * 0.92
     norms = 161 * 8192  # replicated: two per layer and the final one
     weights = 2 * ((LLAMA_70B_PARAMETERS - norms) / gpu_count + norms) / GIB
-    logits = 14 * 1024 * 128256 / GIB
-    hidden = 3 * 8192 * 8192 * 2 / GIB
-    runtime = 0.25 if gpu_count == 1 else 2.1
-    graphs = 1.1
-    return usable - weights - logits - hidden - runtime - graphs
+    logits = (12.5 + 2) * 1024 * 128256 / GIB
+    hidden = 1.2 * 8192 * 8192 * 2 / GIB
+    runtime = 0.25 if gpu_count == 1 else 2.08
+    graphs = 0.375 + 0.0176 * 80
+    return usable - weights - logits - hidden - 0.04 - runtime - graphs
 
 
 def test_llama_70b_does_not_fit_one_h100_and_says_what_is_missing() -> None:
@@ -104,11 +107,15 @@ def test_pipeline_stages_carry_the_embedding_first_and_the_head_last() -> None:
 
 
 def test_the_last_of_two_equal_stages_is_the_fullest() -> None:
-    # Both hold 40 layers and 2.1e9 bytes of embedding or head; only the last samples: 14 x 1,024 x 128,256 bytes.
+    # Both hold 40 layers and 2.1e9 bytes of embedding or head; only the last samples: 14.5 x 1,024 x 128,256 bytes.
     result = answer("llama-3.3-70b-instruct", "h100-sxm", parallelism=Parallelism(pp=2, tp=2))
     fullest = result.fit.fullest
-    hidden = 3 * 8192 * 8192 * 2
-    assert fullest.activation_bytes == 14 * 1024 * 128256 + hidden
+    hidden = 1.2 * 8192 * 8192 * 2
+    assert fullest.activation_bytes == pytest.approx(14.5 * 1024 * 128256 + hidden + 0.04 * GIB)
+    first, last = result.fit.ranks
+    assert last is fullest
+    # The first only passes the batch through: gate, up and activated widths of 28,672 over 2, and 4 hidden states.
+    assert first.activation_bytes == pytest.approx(8192 * 2 * (3 * 28672 / 2 + 4 * 8192) + 0.04 * GIB)
 
 
 def test_mtp_layers_are_resident_only_when_they_draft() -> None:
@@ -152,10 +159,143 @@ def test_a_model_too_large_for_any_layout_has_no_minimum() -> None:
     assert LARGEST_LAYOUT == 576
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
 def test_every_byte_of_a_rank_is_accounted_for(engine: str) -> None:
     fit = answer("llama-3.1-8b-instruct", "h100-sxm", engine=EngineAsked(name=engine), parallelism=Parallelism()).fit
     rank = fit.fullest
     parts = rank.weight_bytes + rank.activation_bytes + rank.runtime_bytes + rank.reserved_bytes + rank.budget_bytes
     assert parts == pytest.approx(rank.usable_bytes)
     assert fit.fits
+
+
+def test_experts_lay_out_a_workspace_beside_the_logits() -> None:
+    # Qwen3-30B-A3B, 8 of 128 experts of width 768, hidden 2,048: vLLM 0.19 on H100 printed 2.68 GiB of activations.
+    fit = h100_fit("qwen3-30b-a3b", version="0.19.0")
+    workspace = 8192 * 8 * (2048 + 2048) * 2
+    sampler = 14.5 * 1024 * 151_936 + 1.2 * 8192 * 2048 * 2
+    assert fit.fullest.activation_bytes == pytest.approx(sampler + workspace + 0.04 * GIB)
+    assert fit.fullest.activation_bytes / GIB == pytest.approx(2.68, abs=0.01)
+
+
+def test_the_sampler_of_older_releases_took_38_bytes_a_logit() -> None:
+    # Qwen3-14B fell from 5.64 to 2.23 GiB between 0.16 and 0.17; Llama-3.1-8B took 4.76 GiB under 0.11.
+    assert h100_fit("llama-3.1-8b-instruct", version="0.11.0").fullest.activation_bytes / GIB == pytest.approx(
+        4.76, abs=0.01
+    )
+
+
+def test_weights_in_32_bits_bring_a_cache_in_32_bits() -> None:
+    fit = h100_fit("llama-3.1-8b-instruct", version="0.19.0", precision=PrecisionAsked(weights="fp32"))
+    assert fit.kv_cache_bytes_per_token == 2 * 131_072
+    assert fit.fullest.activation_bytes / GIB == pytest.approx(2.21, abs=0.03)  # printed
+
+
+def test_mxfp4_experts_are_padded_when_they_are_loaded() -> None:
+    # 24 layers x 32 experts x 3 x 2,880 x 2,880 elements of 4.25 bits, padded to 3,072 of 2,880 columns.
+    plain = 24 * 32 * 3 * 2880 * 2880 * 4.25 / 8
+    fit = h100_fit("gpt-oss-20b", version="0.19.0")
+    unpadded = fit.fullest.weight_bytes - plain * (3072 / 2880 - 1)
+    assert unpadded == pytest.approx(13_761_264_768, rel=3e-3)  # published checkpoint
+    assert fit.fullest.weight_bytes / GIB == pytest.approx(13.47, abs=0.05)  # printed
+
+
+def test_decode_context_parallel_divides_the_tokens_of_a_latent() -> None:
+    layout = Parallelism(tp=8)
+    whole = answer("deepseek-v3", "gb200-nvl72", parallelism=layout, engine=EngineAsked(max_model_len_tokens=8192))
+    shared = answer(
+        "deepseek-v3",
+        "gb200-nvl72",
+        parallelism=layout,
+        engine=EngineAsked(max_model_len_tokens=8192, decode_context_parallel_count=8),
+    )
+    assert shared.fit.kv_cache_bytes_per_token == whole.fit.kv_cache_bytes_per_token / 8
+    assert shared.fit.fullest.pool.blocks_per_request(8192) == 8192 // (16 * 8)
+    assert shared.speed is None
+    assert WarningCode.SPEED_NOT_MODELLED in warning_codes(shared)
+
+
+def test_decode_context_parallel_needs_ranks_that_hold_the_same_heads() -> None:
+    with pytest.raises(Invalid, match="1 ranks that hold the same KV heads"):
+        answer(
+            "llama-3.3-70b-instruct",
+            "gb200-nvl72",
+            parallelism=Parallelism(tp=8),
+            engine=EngineAsked(decode_context_parallel_count=2),
+        )
+
+
+def test_a_stated_pool_is_taken_as_it_is() -> None:
+    fit = h100_fit("llama-3.1-8b-instruct", version="0.33.0", kv_cache_memory_bytes=16 * 131_072 * 1000)
+    assert fit.fullest.block_count == 1000
+    too_large = h100_fit("llama-3.1-8b-instruct", version="0.33.0", kv_cache_memory_bytes=70 * GIB)
+    assert not too_large.fits
+    assert too_large.fullest.overcommitted_bytes > 0
+    assert too_large.refusal is not None
+
+
+def test_the_engine_refuses_when_the_memory_it_claims_is_not_free() -> None:
+    # DGX Spark: 121.63 GiB x 0.87 = 105.8 GiB claimed and 101.8 free (GLM-5.3-Flash-EXL3 on two Sparks, issue 47).
+    result = answer(
+        "llama-3.1-8b-instruct",
+        "dgx-spark-gb10",
+        parallelism=Parallelism(),
+        engine=EngineAsked(memory_fraction=0.87, free_memory_bytes=101.8 * GIB),
+    )
+    assert not result.fit.would_start
+    assert WarningCode.ENGINE_WOULD_NOT_START in warning_codes(result)
+
+
+def test_the_figures_of_a_pool_one_gib_larger_are_those_of_that_pool() -> None:
+    fit = h100_fit("llama-3.1-8b-instruct", version="0.19.0")
+    blocks_of_a_gib = GIB / (16 * 131_072)
+    assert fit.larger_pool.reported_tokens - fit.reported_tokens == pytest.approx(16 * blocks_of_a_gib, abs=16)
+    assert fit.reported_tokens - fit.smaller_pool.reported_tokens == pytest.approx(16 * blocks_of_a_gib, abs=16)
+
+
+def test_what_is_needed_at_start_is_one_request_of_the_maximum_length() -> None:
+    fit = h100_fit("llama-3.3-70b-instruct", version="0.19.0", max_model_len_tokens=131_072)
+    assert fit.needed_bytes == 131_072 * 327_680
+    assert not fit.would_start
+
+
+def test_llama_cpp_keeps_every_head_of_a_latent_until_it_has_kernels_for_it() -> None:
+    # 27 layers x 16 heads x (192 + 128) x 2 bytes x 163,840 cells = 43,200 MiB (llama.cpp issue 8817).
+    def cache_bytes(version: str) -> int:
+        engine = EngineAsked(name="llama.cpp", version=version, max_model_len_tokens=163_840)
+        layout = Parallelism()
+        return answer("deepseek-v2-lite", "h100-sxm", engine=engine, parallelism=layout).fit.needed_bytes
+
+    assert cache_bytes("3600") == 27 * 16 * (192 + 128) * 2 * 163_840 == 43_200 * 2**20
+    assert cache_bytes("5150") == 27 * (512 + 64) * 2 * 163_840
+
+
+def test_llama_cpp_has_no_memory_fraction_and_no_speed() -> None:
+    with pytest.raises(Invalid, match="no memory fraction"):
+        answer("llama-3.1-8b-instruct", "h100-sxm", engine=EngineAsked(name="llama.cpp", memory_fraction=0.9))
+    result = answer("llama-3.1-8b-instruct", "h100-sxm", engine=EngineAsked(name="llama.cpp"))
+    assert result.fit.fits
+    assert result.speed is None
+    assert WarningCode.SPEED_NOT_MODELLED in warning_codes(result)
+
+
+def test_unified_memory_widens_what_the_budget_may_be_off_by() -> None:
+    shared = answer("llama-3.1-8b-instruct", "dgx-spark-gb10", parallelism=Parallelism()).fit.fullest
+    assert shared.plus_minus_bytes > 14 * GIB
+    assert h100_fit("llama-3.1-8b-instruct", version="0.33.0").fullest.plus_minus_bytes < 2 * GIB
+
+
+def h100_fit(slug: str, *, version: str, precision: PrecisionAsked | None = None, **flags: Any) -> MemoryFit:
+    """On one H100 with the flags of llm-d planner pull request 205."""
+    asked = {
+        "memory_fraction": 0.95,
+        "max_model_len_tokens": 8192,
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 1024,
+    }
+    return answer(
+        slug,
+        "h100-sxm",
+        parallelism=Parallelism(),
+        precision=precision or PrecisionAsked(),
+        engine=EngineAsked(version=version, **(asked | flags)),
+    ).fit

@@ -14,7 +14,7 @@ from service.sizing.question import (
 )
 from service.sizing.remarks import WarningCode
 from service.sizing.workload import Length, Statistic, Target
-from tests.sizing.examples import answer, warning_codes
+from tests.sizing.examples import answer, shipped, warning_codes
 
 LLAMA, GB200, H100 = "llama-3.3-70b-instruct", "gb200-nvl72", "h100-sxm"
 
@@ -53,6 +53,21 @@ def test_what_is_given_is_not_assumed() -> None:
 def test_auto_takes_the_fewest_devices_and_then_the_fastest_layout() -> None:
     # 141 GB of BF16 weights and the runtime need two H100; tp 2 reads half of the weights a step, pp 2 all of them.
     assert answer(LLAMA, H100).parallelism == Parallelism(tp=2)
+
+
+@pytest.mark.parametrize("model_slug", ["llama-3.1-8b-instruct", "gpt-oss-120b", "deepseek-r1"])
+def test_every_shipped_accelerator_answers_for_small_and_huge_models(model_slug: str) -> None:
+    for entry in shipped().accelerators.in_use:
+        result = answer(model_slug, entry.slug)
+        assert result.fit.fits == (result.minimum_gpu_count is not None), entry.slug
+
+
+def test_auto_never_proposes_what_no_link_can_join() -> None:
+    # 235e9 BF16 parameters on 24 GB cards need 20 and more; eight share a host and nothing joins hosts.
+    result = answer("qwen3-235b-a22b", "rtx-4090")
+    assert not result.fit.fits
+    assert result.minimum_gpu_count is None
+    assert WarningCode.DOES_NOT_FIT in warning_codes(result)
 
 
 @pytest.mark.parametrize(
