@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from service.sizing.decode import attention_read_s, decode_curve
+from service.sizing.decode import DecodeCurve, decode_curve
 from service.sizing.parameters import StepParameters
 from service.sizing.roofline import (
     Bound,
@@ -39,24 +39,25 @@ class Crossover:
     operators: tuple[OperatorBound, ...]
 
 
-def real_crossover_batch(costs: StepCosts, parameters: StepParameters, *, context_tokens: float) -> float:
+def real_crossover_batch(curve: DecodeCurve) -> float:
     """The batch where arithmetic overtakes reading, with real bytes, KV reads and expert coverage.
 
-    Per rank at spec rates with ``StepParameters.roofline()``, at attained efficiencies otherwise. In sequences
-    of the replica: a dp rank holds batch / dp of them.
+    At the rates that the curve was made with: printed or attained. In sequences of the replica: a dp rank holds
+    batch / dp of them, and a micro-batch of a pipeline batch / pp.
     """
-    p, exponent = parameters, parameters.low_precision_exponent
-    read_s = p.kv_cache * (attention_read_s(costs, context_tokens=context_tokens) + costs.state_s_per_sequence)
-    curve = decode_curve(costs, p, context_tokens=context_tokens)
-    per_rank_sequence_s = sum(term.s_per_rank_sequence for term in curve.terms if term.bound is Bound.COMPUTE)
-    experts_s = p.flop * p.expert_flop * costs.expert_matrices.reached_s_per_token(exponent)
+    costs = curve.costs
+    reads = [term for term in curve.terms if term.bound is Bound.MEMORY]
+    work = [term for term in curve.terms if term.bound is Bound.COMPUTE]
+    read_s, compute_s = (
+        sum(term.s_per_rank_sequence / costs.dp + term.s_per_sequence for term in terms) for terms in (reads, work)
+    )
     per_micro_batch = crossover_batch(
-        fixed_read_time_s=p.weights * costs.dense_read_s,
-        expert_read_time_s=p.weights * p.expert_weights * costs.expert_read_s,
+        fixed_read_time_s=sum(term.fixed_s for term in reads),
+        expert_read_time_s=sum(term.covered_s for term in reads),
         expert_count=costs.expert_count,
         experts_per_token=costs.experts_per_token,
-        read_time_s_per_sequence=read_s / costs.dp * costs.pp,
-        compute_time_s_per_sequence=(per_rank_sequence_s / costs.dp + experts_s) * costs.pp,
+        read_time_s_per_sequence=read_s * costs.pp,
+        compute_time_s_per_sequence=compute_s * costs.pp,
     )
     return per_micro_batch * costs.pp
 
@@ -74,8 +75,8 @@ def crossover(
     balance = balance_point_flop_per_byte(
         peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=costs.memory_bandwidth_bytes_per_s
     )
-    step = decode_curve(costs, StepParameters.roofline(), context_tokens=context_tokens).step(batch)
-    at_spec = real_crossover_batch(costs, StepParameters.roofline(), context_tokens=context_tokens)
+    printed = decode_curve(costs, StepParameters.roofline(), context_tokens=context_tokens)
+    step, at_spec = printed.step(batch), real_crossover_batch(printed)
     memory_s, compute_s = step.spec_time_s(Bound.MEMORY), step.spec_time_s(Bound.COMPUTE)
     return Crossover(
         balance_point_flop_per_byte=balance,
@@ -87,7 +88,7 @@ def crossover(
             balance_point_flop_per_byte=balance, bytes_per_parameter=weight_element_bytes
         ),
         batch=at_spec,
-        attained_batch=real_crossover_batch(costs, parameters, context_tokens=context_tokens),
+        attained_batch=real_crossover_batch(decode_curve(costs, parameters, context_tokens=context_tokens)),
         bound=Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY,
         reason=_reason(costs, batch=batch, crossover=at_spec, context_tokens=context_tokens),
         operators=_operators(step),

@@ -161,20 +161,20 @@ SHORT_PIPELINE = 16
 def _fewest_stages(deployment: Deployment, *, tp: int, most: int, length_tokens: int) -> int | None:
     """The shortest pipeline that fits at a tp, or none up to ``most`` stages.
 
-    More stages leave each less to hold, so when the longest does not fit, none does; beyond a short pipeline the
-    shortest is found by halving.
+    Short ones are tried in turn. More stages leave each less to hold, so of the longer ones none fits when the
+    longest does not, and the shortest is found by halving.
     """
 
     def fits(pp: int) -> bool:
         return _fits(deployment, Parallelism(tp=tp, pp=pp), length_tokens=length_tokens)
 
-    if most < 1 or not fits(most):
-        return None
     fewest = max(1, int(deployment.weights.total_bytes // deployment.device.usable_memory_bytes) // tp)
     for pp in range(fewest, min(most, SHORT_PIPELINE) + 1):
         if fits(pp):
             return pp
-    longer = range(min(most, max(fewest, SHORT_PIPELINE + 1)), most + 1)
+    longer = range(max(fewest, SHORT_PIPELINE + 1), most + 1)
+    if not longer or not fits(most):
+        return None
     return longer[bisect_left(longer, True, key=fits)]
 
 

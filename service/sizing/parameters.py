@@ -8,6 +8,7 @@ least squares on log errors with a soft-L1 loss, Gaussian priors on the logarith
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, log, sqrt
 from typing import NamedTuple
 
@@ -80,6 +81,7 @@ class StepParameters:
     ttft_queue: float
 
     @classmethod
+    @cache
     def fitted(cls, engine: str) -> "StepParameters":
         """The fitted numbers of an engine: vllm, sglang or tensorrt-llm."""
         suffix = engine.replace("-", "_")
@@ -97,6 +99,7 @@ class StepParameters:
         return replace(self, flop=self.flop / clock_fraction, prefill=self.prefill / clock_fraction)
 
     @classmethod
+    @cache
     def roofline(cls) -> "StepParameters":
         ones = dict.fromkeys(_SHARED, 1.0) | {"sequence_s": 0.0, "ttft_steps": 0.0, "overhead_bandwidth_exponent": 0.0}
         return cls(layer_overhead_s=0.0, stall=1.0, ttft_request_s=0.0, ttft_queue=0.0, **ones)

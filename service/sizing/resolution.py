@@ -103,9 +103,9 @@ def _check_target_and_power(inputs: SizingInputs) -> None:
             f"no rated power is published for {inputs.accelerator.slug}, so that a limit could be set against it",
             field=("power", "limit_w_per_gpu"),
         )
-    if not LOWEST_POWER_LIMIT_FRACTION * tdp_w <= limit_w <= tdp_w:
+    if limit_w < LOWEST_POWER_LIMIT_FRACTION * tdp_w:
         raise Invalid(
-            f"a limit is modelled between {LOWEST_POWER_LIMIT_FRACTION * tdp_w:g} W and the rated {tdp_w:g} W",
+            f"a limit is modelled down to {LOWEST_POWER_LIMIT_FRACTION * tdp_w:g} W, a quarter of the rated {tdp_w:g} W",
             field=("power", "limit_w_per_gpu"),
         )
 

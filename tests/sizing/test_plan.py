@@ -182,7 +182,6 @@ def test_an_unknown_engine_version_takes_the_nearest_rules_and_says_so() -> None
             ("target", "tpot_s"),
         ),
         ({"power": PowerAsked(limit_w_per_gpu=100)}, Invalid, ("power", "limit_w_per_gpu")),
-        ({"power": PowerAsked(limit_w_per_gpu=5000)}, Invalid, ("power", "limit_w_per_gpu")),
         (
             {"speculation": SpeculationAsked("ngram", 2, 3.5)},
             Invalid,
@@ -212,6 +211,12 @@ def test_a_step_without_cuda_graphs_has_no_speed_and_says_so() -> None:
     assert result.fit.fits
     assert result.speed is None
     assert WarningCode.SPEED_NOT_MODELLED in warning_codes(result)
+
+
+def test_a_power_limit_above_the_rating_changes_nothing_and_says_so() -> None:
+    limited = answer(LLAMA, GB200, power=PowerAsked(limit_w_per_gpu=5000))
+    assert WarningCode.POWER_LIMIT_MODELLED in warning_codes(limited)
+    assert limited.powers == answer(LLAMA, GB200).powers
 
 
 def test_shared_memory_is_said_to_be_shared() -> None:
