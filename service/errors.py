@@ -13,6 +13,7 @@
     │   ├── UnknownChoice             not one of a closed set; says what is known
     │   ├── ArchitectureNotSupported  a config.json whose architecture is not modelled
     │   ├── ConfigInvalid             a config.json with a missing, wrong or contradictory field
+    │   ├── CheckpointInvalid         a checkpoint's index or header that contradicts itself or the config
     │   ├── ParallelismNotLegal       a layout that the model or the system cannot have
     │   ├── RateNotPublished          no published rate at that precision and density
     │   └── FieldNotActedOn           a field that this release would have to ignore
@@ -133,6 +134,14 @@ class ConfigInvalid(Invalid):
 
     def __init__(self, detail: str, *, key: str | None = None) -> None:
         super().__init__(detail, field=("config", *key.split(".")) if key else ("config",))
+
+
+class CheckpointInvalid(Invalid):
+    code = "checkpoint_invalid"
+    title = "The checkpoint's index or header cannot be used"
+
+    def __init__(self, detail: str, *, key: str | None = None) -> None:
+        super().__init__(detail, field=("checkpoint", key) if key else ("checkpoint",))
 
 
 class ParallelismNotLegal(Invalid):

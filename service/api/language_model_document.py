@@ -4,8 +4,10 @@ from service.api.language_model_schemas import LanguageModelRead, LanguageModelS
 from service.catalogue.snapshot import SnapshotLanguageModel
 from service.catalogue.sources import source_documents
 from service.errors import Invalid
+from service.sizing.checkpoint_file import WeightBytesSource
 from service.sizing.language_model import LanguageModel, active_parameter_count, parameter_counts
 from service.sizing.model_memory import model_parameter_counts
+from service.sizing.weights import served_weights
 
 
 def _built(entry: SnapshotLanguageModel) -> LanguageModel | None:
@@ -34,6 +36,8 @@ def summary_of(entry: SnapshotLanguageModel) -> LanguageModelSummary:
         active_parameter_count=model and active_parameter_count(model),
         max_context_tokens=model and model.max_context_tokens,
         checkpoint_scheme=model and model.checkpoint_scheme,
+        checkpoint_weight_bytes=model and served_weights(model, None).total_bytes,
+        weight_bytes_source=WeightBytesSource(model.weight_bytes_source) if model else None,
     )
 
 

@@ -7,10 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.accelerator_schemas import SourceRead
 from service.api.pages import MAX_LIMIT
-from service.api.strict_json import RequestModel
+from service.api.strict_json import Choice, RequestModel
 from service.catalogue.accelerator_records import Slug
+from service.catalogue.checkpoint_uploads import CheckpointKind
 from service.catalogue.model_records import ConfigKind, ModelName
 from service.catalogue.tables import Event, Origin
+from service.sizing.checkpoint_file import WeightBytesSource
 from service.sizing.language_model import LayerKind
 from service.sizing.precision import Precision
 
@@ -23,10 +25,31 @@ Config = Annotated[
 ]
 
 
+class CheckpointGiven(RequestModel):
+    """Of the checkpoint's own files, for exact bytes; only sizes and names are read, and nothing is executed.
+
+    Made so: `gzip -c model.safetensors.index.json | base64 -w0`. A GGUF header is the file's first bytes, up to the end
+    of its list of tensors (a few megabytes).
+    """
+
+    kind: Choice[CheckpointKind] = Field(
+        description="`model.safetensors.index.json`, the headers of all safetensors files, or a GGUF file's header"
+    )
+    content_base64: list[str] = Field(
+        min_length=1,
+        max_length=1000,
+        description="each content in base64, compressed with gzip or not, at most 24 MiB unpacked together: one index, "
+        "one GGUF header, or a header for each safetensors file (its JSON, or the file's first bytes up to its end)",
+    )
+
+
 class LanguageModelReplacement(RequestModel):
-    """A model by its config.json."""
+    """A model by its config.json, with or without what its files say of their sizes."""
 
     config: Config
+    checkpoint: CheckpointGiven | None = Field(
+        None, description="left out, the weights' bytes follow from the shapes and the quantisation in the config"
+    )
     aliases: list[ModelName] = Field(default=[], max_length=50, description="further names, slashes allowed")
     name: str | None = Field(None, pattern=r"\S", max_length=200, description="for display; left out, the slug")
 
@@ -100,6 +123,10 @@ class LanguageModelSummary(BaseModel):
     active_parameter_count: int | None
     max_context_tokens: int | None
     checkpoint_scheme: str | None = Field(description="how the checkpoint stores its weights")
+    checkpoint_weight_bytes: int | None = Field(description="of the checkpoint's weights, drafting layers apart")
+    weight_bytes_source: WeightBytesSource | None = Field(
+        description="of `checkpoint_weight_bytes`: the config's shapes, or the checkpoint's own files"
+    )
 
 
 class LanguageModelRead(LanguageModelSummary):
@@ -127,6 +154,9 @@ class CacheMemoryRead(BaseModel):
     ideal_bytes: int = Field(description="each layer keeping no more than its window")
     engine_bytes: int = Field(description="every layer charged for every token, as engines may")
     bytes_per_token: int = Field(description="what one more token adds below every window")
+    source_bytes_per_token: int = Field(
+        description="what cross-attention keeps for each position of an encoder or an image, beside the context"
+    )
     state_bytes_per_sequence: int = Field(description="recurrent and convolution state, constant in the context")
 
 
@@ -135,6 +165,19 @@ class LayerMemoryRead(BaseModel):
     count: int
     kv_bytes_per_token: int = Field(description="of one layer on one rank")
     window_tokens: int | None
+    source_kv_bytes_per_token: int = Field(description="of one layer, for each position of an encoder or an image")
+
+
+class MemoryRowRead(BaseModel):
+    """A line of the sum, for checking by hand."""
+
+    component: str = Field(description="that the tensors are for, or `kv_cache` or `state`")
+    formula: str = Field(
+        description="multiplies out to `element_count`; `state` on one rank of several, before division"
+    )
+    element_count: int
+    formats: list[str] = Field(description="that the elements are stored in, scales included in the bytes")
+    size_bytes: int = Field(description="weights: of the whole model; cache and state: of one sequence on one rank")
 
 
 class LanguageModelMemory(BaseModel):
@@ -145,8 +188,10 @@ class LanguageModelMemory(BaseModel):
     tp: int
     parameter_counts: ParameterCounts
     weight_bytes: dict[str, int] = Field(description="of the whole model by scheme; `checkpoint` is as published")
+    weight_bytes_source: WeightBytesSource = Field(description="of the `checkpoint` figure")
     kv_cache: CacheMemoryRead
     layers: list[LayerMemoryRead]
+    rows: list[MemoryRowRead] = Field(description="weights as the checkpoint stores them, then cache and state")
 
 
 class LanguageModelRevisionRead(BaseModel):

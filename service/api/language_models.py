@@ -50,6 +50,7 @@ from service.catalogue.snapshot import LiveCatalogue, SnapshotLanguageModel
 from service.errors import (
     AmbiguousName,
     ArchitectureNotSupported,
+    CheckpointInvalid,
     ConfigInvalid,
     NameTaken,
     ParallelismNotLegal,
@@ -118,7 +119,7 @@ async def list_models(
     "/models",
     status_code=201,
     summary="Store a model from its config.json",
-    responses=problem_responses(NameTaken, ArchitectureNotSupported, ConfigInvalid),
+    responses=problem_responses(NameTaken, ArchitectureNotSupported, ConfigInvalid, CheckpointInvalid),
 )
 def create_model(
     body: Annotated[LanguageModelCreate, Body(openapi_examples=CREATE_EXAMPLES)],
@@ -188,6 +189,7 @@ def list_model_revisions(slug: SlugPath, catalogue: CatalogueDep) -> LanguageMod
         PreconditionInvalid,
         ArchitectureNotSupported,
         ConfigInvalid,
+        CheckpointInvalid,
     ),
 )
 def replace_model(
@@ -229,7 +231,10 @@ def retire_model(slug: SlugPath, expected: ExpectedRevision, catalogue: Catalogu
 async def get_model_memory(
     slug: SlugPath, question: Annotated[MemoryQuestion, Query()], snapshot: SnapshotDep
 ) -> LanguageModelMemory:
-    """Exact, from the shapes in the config. Whether it fits a GPU is what `POST /sizing` answers."""
+    """Exact, from the shapes in the config, with a line of working for each part in `rows`.
+
+    Whether it fits a GPU is what `POST /sizing` answers.
+    """
     entry = snapshot.language_model(slug)
     if problem := layout_problem(entry.model, Parallelism(tp=question.tp)):
         raise ParallelismNotLegal(problem[1])
@@ -245,8 +250,10 @@ async def get_model_memory(
             "tp": question.tp,
             "parameter_counts": dict(memory.parameter_counts),
             "weight_bytes": dict(memory.weight_bytes),
+            "weight_bytes_source": entry.model.weight_bytes_source,
             "kv_cache": memory.kv_cache,
             "layers": list(memory.layers),
+            "rows": list(memory.rows),
         },
         from_attributes=True,
     )
@@ -260,7 +267,13 @@ async def list_model_architectures() -> ModelArchitectures:
 
 def _record_of(slug: str, body: LanguageModelReplacement) -> LanguageModelRecord:
     try:
-        return uploaded_record(slug=slug, config=body.config, aliases=tuple(body.aliases), name=body.name)
+        return uploaded_record(
+            slug=slug,
+            config=body.config,
+            aliases=tuple(body.aliases),
+            name=body.name,
+            checkpoint=(body.checkpoint.kind, body.checkpoint.content_base64) if body.checkpoint else None,
+        )
     except ValidationError as error:  # what the members say together, such as an alias given twice
         found = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in found]) from None

@@ -5,7 +5,7 @@ record only those, an uploaded one whatever its config.json said. Nothing in it 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -14,10 +14,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from service.catalogue.accelerator_figures import RecordPart, Text
 from service.catalogue.accelerator_records import Slug
+from service.catalogue.checkpoint_uploads import CheckpointKind, checkpoint_sizes
 from service.catalogue.sources import Many, Source, load_sources, read_catalogue_yaml
 from service.errors import CatalogueFileInvalid, ConfigInvalid, Invalid
 from service.sizing.architectures import language_model_from_config
 from service.sizing.architectures.config_text import MAXIMUM_DEPTH
+from service.sizing.checkpoint_file import FileSizes, WeightBytesSource, with_file_sizes
 from service.sizing.language_model import LanguageModel
 
 SHIPPED_RECORDS = Path(__file__).parent / "data" / "models"
@@ -33,6 +35,29 @@ class ConfigKind(StrEnum):
     UPLOADED = "uploaded"  # by a user
 
 
+class CheckpointSizes(RecordPart):
+    """What the files of the checkpoint said of their sizes; drafting layers stand apart."""
+
+    source: Annotated[WeightBytesSource, Field(strict=False)]
+    tensor_count: int = Field(ge=1)
+    resident_bytes: int = Field(ge=1)
+    drafting_bytes: int = Field(default=0, ge=0)
+    scheme: str | None = None
+
+    @classmethod
+    def of(cls, sizes: FileSizes) -> Self:
+        return cls(
+            source=sizes.source,
+            tensor_count=sizes.tensor_count,
+            resident_bytes=sizes.resident_bytes,
+            drafting_bytes=sizes.drafting_bytes,
+            scheme=sizes.scheme,
+        )
+
+    def to_file_sizes(self) -> FileSizes:
+        return FileSizes(self.source, self.tensor_count, self.resident_bytes, self.drafting_bytes, scheme=self.scheme)
+
+
 class LanguageModelRecord(RecordPart):
     """One checkpoint. ``ambiguous_aliases`` are names that also mean other records: they are refused with all."""
 
@@ -42,6 +67,7 @@ class LanguageModelRecord(RecordPart):
     ambiguous_aliases: Many[ModelName] = ()
     config_kind: Annotated[ConfigKind, Field(strict=False)]
     config: dict[str, Any] = Field(description="facts under the names of a Hugging Face config.json")
+    checkpoint: CheckpointSizes | None = None
     note: Text | None = None
     sources: Many[Source] = ()
 
@@ -64,19 +90,32 @@ class LanguageModelRecord(RecordPart):
         return self
 
     def to_language_model(self) -> LanguageModel:
-        """The model for the calculation, or ``ConfigInvalid`` or ``ArchitectureNotSupported``."""
-        return language_model_from_config(self.config, slug=self.slug, name=self.name)
+        """The model for the calculation; ``ConfigInvalid``, ``ArchitectureNotSupported`` or ``CheckpointInvalid``."""
+        model = language_model_from_config(self.config, slug=self.slug, name=self.name)
+        return with_file_sizes(model, self.checkpoint.to_file_sizes()) if self.checkpoint else model
 
 
 def uploaded_record(
-    *, slug: str, config: Mapping[str, Any], aliases: tuple[str, ...] = (), name: str | None = None
+    *,
+    slug: str,
+    config: Mapping[str, Any],
+    aliases: tuple[str, ...] = (),
+    name: str | None = None,
+    checkpoint: tuple[CheckpointKind, Sequence[str]] | None = None,
 ) -> LanguageModelRecord:
-    """The record of a user's config.json, refused unless a language model comes out of it."""
+    """The record of a user's config.json, refused unless a language model comes out of it.
+
+    Of ``checkpoint``, contents in base64, only the sizes are kept, and only where they fit the config.
+    """
     record = LanguageModelRecord(
         slug=slug, name=name or slug, aliases=aliases, config_kind=ConfigKind.UPLOADED, config=dict(config)
     )
-    record.to_language_model()
-    return record
+    model = record.to_language_model()
+    if checkpoint is None:
+        return record
+    sizes = checkpoint_sizes(*checkpoint, model)
+    with_file_sizes(model, sizes)
+    return record.model_copy(update={"checkpoint": CheckpointSizes.of(sizes)})
 
 
 def load_model_records(

@@ -39,7 +39,15 @@ def elements_bytes(element_count: Tokens, precision: Precision) -> Tokens:
 
 
 def kv_elements_per_token(group: LayerGroup, *, tp: int = 1) -> int:
-    """Of one layer on one rank, with the index key of sparse attention, which every rank holds."""
+    """Of one layer on one rank, with the index key of sparse attention, which every rank holds.
+
+    A compressed cache is charged its share of an entry for every token.
+    """
+    return ceil(kv_elements_per_entry(group, tp=tp) / group.tokens_per_entry)
+
+
+def kv_elements_per_entry(group: LayerGroup, *, tp: int = 1) -> int:
+    """Of one layer on one rank, for the tokens that share an entry: one, except in a compressed cache."""
     heads = ceil(group.kv_head_count / tp)
     return heads * (group.key_width + group.value_width) + group.index_key_width
 
@@ -51,13 +59,16 @@ def kv_cache_bytes(model: LanguageModel, *, context_tokens: Tokens, kv_cache: Pr
 
         sum over layers of min(context, window) * kv_heads / tp * (key_width + value_width) * element
 
+    A compressed cache has an entry only once all the tokens that share it are there. Positions of an encoder or
+    an image are apart, see ``source_kv_cache_bytes_per_token``.
+
     Source: Shazeer, arXiv 1911.02150 (MQA), Ainslie et al., arXiv 2305.13245 (GQA); DeepSeek-V2, arXiv
     2405.04434 (the latent, cached once per token).
     """
     elements = 0 * context_tokens
     for group in model.layer_groups:
-        kept_tokens = _kept_tokens(context_tokens, group.window_tokens)
-        elements = elements + group.layer_count * kv_elements_per_token(group, tp=tp) * kept_tokens
+        entries = _kept_tokens(context_tokens, group.window_tokens) // group.tokens_per_entry
+        elements = elements + group.layer_count * kv_elements_per_entry(group, tp=tp) * entries
     return elements_bytes(elements, kv_cache)
 
 
@@ -71,6 +82,19 @@ def kv_cache_bytes_charged_in_full(
 def kv_cache_bytes_per_token(model: LanguageModel, *, kv_cache: Precision, tp: int = 1) -> int:
     """What one more token adds while the context is shorter than every window."""
     return elements_bytes(_elements_per_token(model.layer_groups, tp=tp), kv_cache)
+
+
+def source_kv_cache_bytes_per_token(model: LanguageModel, *, kv_cache: Precision, tp: int = 1) -> int:
+    """What cross-attention keeps for each position of an encoder or an image, once for the sequence.
+
+    Source: Grattafiori et al., "The Llama 3 Herd of Models", arXiv 2407.21783, section 7; Raffel et al., "T5",
+    arXiv 1910.10683.
+    """
+    elements = sum(
+        group.layer_count * ceil(group.source_kv_head_count / tp) * (group.key_width + group.value_width)
+        for group in model.layer_groups
+    )
+    return elements_bytes(elements, kv_cache)
 
 
 def _elements_per_token(groups: Iterable[LayerGroup], *, tp: int) -> int:

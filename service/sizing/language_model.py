@@ -71,23 +71,34 @@ class LayerKind(StrEnum):
     SLIDING = "sliding"  # of the last window_tokens tokens
     CHUNKED = "chunked"  # of the current chunk of window_tokens tokens
     MLA = "mla"  # one latent per token, shared by all heads
+    COMPRESSED = "compressed"  # one latent for every tokens_per_entry tokens
+    CROSS = "cross"  # keys and values of an encoder's positions alone, none of the text
+    KV_SHARED = "kv_shared"  # nothing of its own: it reads the cache of an earlier layer
     MAMBA1 = "mamba1"
     MAMBA2 = "mamba2"
     GATED_DELTA = "gdn"
     KDA = "kda"
-    NONE = "none"  # an MLP or expert layer of a hybrid
+    LIGHTNING = "lightning"
+    SHORT_CONVOLUTION = "short_convolution"
+    NONE = "none"  # an MLP or expert layer of a hybrid, or one pruned away
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
     """The decoder layers of one kind and shape, in elements; the KV precision is the caller's choice.
 
+    A layer stands in several groups if it keeps several things (a window and a state, say), and several times
+    in one if it keeps that many caches of the kind: caches are counted, not layers.
     Per token and layer the cache holds ``kv_head_count * (key_width + value_width)`` elements and
     ``index_key_width`` more under sparse attention. MLA is one KV head whose key is the latent with its
     rotary part and whose value is empty. ``attention_width_decode`` and ``…_prefill`` are the
     multiply-adds per pair of tokens: query heads times score and value width (MLA decodes in the latent,
     so its width differs between the phases). The recurrent state divides by its own heads, except
     ``conv_group_state_elements`` of the convolution, which stop dividing at ``state_group_count``.
+
+    ``tokens_per_entry`` above one means that the cache holds an entry for so many tokens. Cross-attention keeps
+    ``source_kv_head_count`` heads for each position of the source (an encoder's, or an image's patches), whatever
+    the context. ``shared_kv_head_count`` heads are read here and kept by another layer.
     """
 
     kind: LayerKind
@@ -106,15 +117,24 @@ class LayerGroup:
     state_head_count: int = 0
     conv_group_state_elements: int = 0
     state_group_count: int = 0
+    tokens_per_entry: int = 1
+    source_kv_head_count: int = 0
+    shared_kv_head_count: int = 0
 
     @property
     def layer_count(self) -> int:
+        """How many caches or states of the kind there are."""
         return len(self.layers)
 
     @property
     def kv_elements_per_token(self) -> int:
-        """Of one layer, without the index key."""
+        """Of one layer, without the index key. A compressed cache holds them for ``tokens_per_entry`` tokens."""
         return self.kv_head_count * (self.key_width + self.value_width)
+
+    @property
+    def kv_elements_per_source_token(self) -> int:
+        """Of one layer, for each position of an encoder or an image."""
+        return self.source_kv_head_count * (self.key_width + self.value_width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +158,9 @@ class StoredTensor:
 class LanguageModel:
     """One checkpoint, compared by identity, so that what is derived from it can be remembered cheaply.
 
-    ``checkpoint`` holds the same tensors as ``tensors``, split where schemes differ.
+    ``checkpoint`` holds the same tensors as ``tensors``, split where schemes differ. Where layers differ in how many
+    experts a token meets, ``experts_per_token`` is the mean by parameters and ``active_expert_parameter_count`` exact.
+    ``file_weight_bytes`` are the checkpoint's own, where its files were read (``weight_bytes_source`` says which).
     """
 
     slug: str
@@ -163,6 +185,9 @@ class LanguageModel:
     recurrent_state_precision: Precision = Precision.BF16
     router_bias_count: int = 0
     mtp: MultiTokenPrediction | None = None
+    active_expert_parameter_count: int | None = None
+    file_weight_bytes: int | None = None
+    weight_bytes_source: str = "config"
 
     @property
     def is_moe(self) -> bool:
@@ -174,7 +199,7 @@ class LanguageModel:
 
     @property
     def has_recurrent_state(self) -> bool:
-        return any(group.recurrent_state_elements for group in self.layer_groups)
+        return any(group.state_head_count for group in self.layer_groups)
 
 
 def parameter_counts(tensors: Iterable[WeightTensor]) -> dict[Component, int]:
@@ -195,4 +220,6 @@ def active_parameter_count(model: LanguageModel) -> int:
     text = sum(counts.values()) - counts[Component.VISION] - counts[Component.EXPERTS]
     if not model.is_moe:
         return text
+    if model.active_expert_parameter_count is not None:
+        return text + model.active_expert_parameter_count
     return text + counts[Component.EXPERTS] * model.experts_per_token // model.expert_count

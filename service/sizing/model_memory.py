@@ -9,9 +9,11 @@ from service.sizing.cache import (
     kv_cache_bytes_charged_in_full,
     kv_cache_bytes_per_token,
     kv_elements_per_token,
+    source_kv_cache_bytes_per_token,
     state_bytes_per_sequence,
 )
 from service.sizing.language_model import LanguageModel, active_parameter_count, parameter_counts
+from service.sizing.memory_rows import MemoryRow, memory_rows
 from service.sizing.precision import Precision
 from service.sizing.weight_schemes import SCHEMES, stored_weights
 
@@ -23,6 +25,7 @@ class CacheMemory:
     ideal_bytes: int
     engine_bytes: int
     bytes_per_token: int
+    source_bytes_per_token: int
     state_bytes_per_sequence: int
 
 
@@ -34,6 +37,7 @@ class LayerMemory:
     count: int
     kv_bytes_per_token: int
     window_tokens: int | None
+    source_kv_bytes_per_token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class ModelMemory:
     weight_bytes: Mapping[str, int]
     kv_cache: CacheMemory
     layers: tuple[LayerMemory, ...]
+    rows: tuple[MemoryRow, ...]
 
 
 def model_memory(
@@ -59,6 +64,7 @@ def model_memory(
             ideal_bytes=kv_cache_bytes(model, context_tokens=context_tokens, kv_cache=kv_cache, tp=tp),
             engine_bytes=kv_cache_bytes_charged_in_full(model, context_tokens=context_tokens, kv_cache=kv_cache, tp=tp),
             bytes_per_token=kv_cache_bytes_per_token(model, kv_cache=kv_cache, tp=tp),
+            source_bytes_per_token=source_kv_cache_bytes_per_token(model, kv_cache=kv_cache, tp=tp),
             state_bytes_per_sequence=state_bytes_per_sequence(model, tp=tp),
         ),
         layers=tuple(
@@ -67,9 +73,11 @@ def model_memory(
                 count=group.layer_count,
                 kv_bytes_per_token=elements_bytes(kv_elements_per_token(group, tp=tp), kv_cache),
                 window_tokens=group.window_tokens,
+                source_kv_bytes_per_token=elements_bytes(group.kv_elements_per_source_token, kv_cache),
             )
             for group in model.layer_groups
         ),
+        rows=memory_rows(model, context_tokens=context_tokens, kv_cache=kv_cache, tp=tp),
     )
 
 

@@ -6,7 +6,7 @@ otherwise, which is why "8 bits" is not half of 16.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from service.errors import UnknownChoice
@@ -121,8 +121,10 @@ SCHEMES: Mapping[str, WeightScheme] = {
             scale_bytes=1,
             bytes_per_matrix=4,
         ),
-        WeightScheme("gguf-q4_k_m", "GGUF Q4_K_M, a mixture of Q4_K and Q6_K", Precision.INT4, None),
-        WeightScheme("gguf-q8_0", "GGUF Q8_0", Precision.INT8, None),
+        *(
+            WeightScheme(slug, f"GGUF {slug[5:].upper()}", Precision.INT8 if slug[6] in "568" else Precision.INT4, None)
+            for slug in MIXTURES
+        ),
     )
 }
 
@@ -201,9 +203,21 @@ def stored_weights(model: LanguageModel, scheme: str | None = None) -> StoredWei
     in 16 bits. Another scheme is laid over every quantisable tensor, the rest keeping 16 bits.
     """
     if scheme is None or scheme == model.checkpoint_scheme:
-        return _collected(model.checkpoint_scheme, model.checkpoint, model)
+        return _as_filed(_collected(model.checkpoint_scheme, model.checkpoint, model), model.file_weight_bytes)
     wanted = weight_scheme(scheme)
     return _collected(scheme, (StoredTensor(tensor, wanted.slug) for tensor in model.tensors), model)
+
+
+def _as_filed(stored: StoredWeights, file_bytes: int | None) -> StoredWeights:
+    """With the bytes that the files have, where they were read: every entry by one factor, the largest the rest."""
+    if file_bytes is None or file_bytes == stored.total_bytes:
+        return stored
+    factor = file_bytes / stored.total_bytes
+    sizes = [round(entry.size_bytes * factor) for entry in stored.entries]
+    largest = max(range(len(sizes)), key=sizes.__getitem__)
+    sizes[largest] += file_bytes - sum(sizes)
+    entries = tuple(replace(entry, size_bytes=size) for entry, size in zip(stored.entries, sizes, strict=True))
+    return StoredWeights(stored.scheme, entries, file_bytes)
 
 
 def _collected(scheme: str, stored: Iterable[StoredTensor], model: LanguageModel) -> StoredWeights:

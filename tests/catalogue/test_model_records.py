@@ -61,7 +61,7 @@ def test_the_models_that_people_ask_for_are_shipped() -> None:
         "kimi-k2-instruct",
     }
     assert asked <= set(SHIPPED)
-    assert len(SHIPPED) >= 30
+    assert len(SHIPPED) >= 75
 
 
 # Published totals (Hugging Face pages of the models) and sizes of checkpoints (index metadata).
@@ -87,6 +87,26 @@ PUBLISHED_PARAMETERS = {
     "deepseek-v3": 671_026_404_352,
     "deepseek-r1": 671_026_404_352,
     "kimi-k2-instruct": 1_026_408_232_448 - 60 * 384,  # published with its router corrections
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-14b": 14_768_307_200,
+    "qwen2.5-14b-instruct": 14_770_033_664,
+    "qwen2.5-32b-instruct": 32_763_876_352,
+    "qwen2.5-vl-7b-instruct": 8_292_166_656,
+    "llama-3.2-3b-instruct": 3_212_749_824,
+    "llama-3.2-11b-vision-instruct": 10_670_220_835,
+    "llama-4-scout-17b-16e-instruct": 108_641_793_536,
+    "llama-3.3-nemotron-super-49b-v1": 49_867_145_216,
+    "gemma-2-27b-it": 27_227_128_320,
+    "gemma-3-12b-it": 12_187_325_040,
+    "mistral-7b-instruct-v0.3": 7_248_023_552,
+    "mistral-small-3.1-24b-instruct-2503": 24_011_361_280,
+    "mixtral-8x22b-instruct-v0.1": 140_630_071_296,
+    "phi-2": 2_779_683_840,
+    "starcoder2-15b": 15_957_889_024,
+    "flan-t5-xxl": 11_135_332_352,
+    "jamba-v0.1": 51_570_323_328,
+    "lfm2-1.2b": 1_170_340_608,
+    "minimax-text-01": 456_089_655_296,
 }
 
 
@@ -102,8 +122,25 @@ def test_shipped_checkpoints_have_their_published_bytes() -> None:
 
     assert checkpoint_bytes("llama-3.3-70b-instruct-awq") == 39_767_785_472
     assert checkpoint_bytes("gpt-oss-120b") == 65_248_815_744
+    assert checkpoint_bytes("gpt-oss-20b") == 13_761_264_768
     assert round(checkpoint_bytes("llama-3.1-8b-instruct-fp8") / 2**30, 2) == 8.46
     assert checkpoint_bytes("llama-3.1-8b-instruct-q4-k-m") == 4_912_898_048
+
+
+@pytest.mark.parametrize("name", ["llama3.3:70b", "meta-llama/Llama-3.3-70B-Instruct", "deepseek-r1", "llama3.1:8b"])
+def test_a_name_that_people_type_means_one_model(name: str) -> None:
+    owners = {
+        slug
+        for slug, record in SHIPPED.items()
+        if name.lower() in {each.lower() for each in (slug, *record.aliases, *record.ambiguous_aliases)}
+    }
+    assert len(owners) == 1
+
+
+def test_every_shipped_model_says_whether_its_config_was_read() -> None:
+    kinds = [record.config_kind for record in SHIPPED.values()]
+    assert set(kinds) == {ConfigKind.READ, ConfigKind.RECONSTRUCTED}
+    assert kinds.count(ConfigKind.READ) >= 50
 
 
 def test_a_distilled_namesake_is_ambiguous() -> None:

@@ -172,3 +172,37 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownChoice, match="nvfp4") as caught:
         weight_scheme("int3")
     assert "awq-int4" in caught.value.known
+
+
+# Files as published, in GB: https://huggingface.co/bartowski/Meta-Llama-3.1-8B-Instruct-GGUF and, for the two models
+# with queries, keys and values in one matrix, bartowski/Phi-3.5-mini-instruct-GGUF and bartowski/phi-4-GGUF.
+GGUF_FILES = [
+    (facts.LLAMA_3_1_8B, "gguf-q4_k_s", 4.69),
+    (facts.LLAMA_3_1_8B, "gguf-q4_k_m", 4.92),
+    (facts.LLAMA_3_1_8B, "gguf-q5_k_s", 5.60),
+    (facts.LLAMA_3_1_8B, "gguf-q5_k_m", 5.73),
+    (facts.LLAMA_3_1_8B, "gguf-q6_k", 6.60),
+    (facts.LLAMA_3_1_8B, "gguf-q8_0", 8.54),
+    (facts.PHI_4, "gguf-q4_k_m", 9.05),
+    (facts.QWEN3_30B_A3B, "gguf-q4_k_m", 18.556_686_912),
+]
+
+
+@pytest.mark.parametrize(("config", "scheme", "file_gb"), GGUF_FILES)
+def test_a_gguf_mixture_has_the_size_of_its_file(config: dict[str, Any], scheme: str, file_gb: float) -> None:
+    """The tensors; the file's header, mostly its vocabulary, is some 8 MB more."""
+    assert stored_weights(model_of(config), scheme).total_bytes == pytest.approx(file_gb * 1e9, rel=0.003)
+
+
+def test_a_mixture_spends_more_on_the_first_layers_or_on_every_third() -> None:
+    small = {**facts.LLAMA_3_1_8B, "num_hidden_layers": 16}
+    matrix = 1024 * 4096  # values: the first four layers of Q4_K_S have five bits, eight of Q4_K_M six
+    down = 4096 * 14336  # down projections: the first two of Q4_K_S have five bits, the same eight of Q4_K_M six
+    by_scheme = {
+        scheme: stored_weights(model_of(small), scheme).total_bytes for scheme in ("gguf-q4_k_s", "gguf-q4_k_m")
+    }
+    five, six, four = 176, 210, 144
+    assert (
+        by_scheme["gguf-q4_k_m"] - by_scheme["gguf-q4_k_s"]
+        == (8 * (matrix + down) * (six - four) - (4 * matrix + 2 * down) * (five - four)) // 256
+    )

@@ -57,7 +57,8 @@ class GroupedQueryAttention:
     """Query heads that share key and value heads; MHA where there are as many, MQA where there is one.
 
     ``query_norm_width`` and ``key_norm_width`` are the widths of the norms on queries and keys, 0 for none.
-    ``gated`` doubles the query projection by an output gate.
+    ``gated`` doubles the query projection by an output gate; ``gate_width`` is that of a gate with a matrix of its
+    own. ``keys_are_values`` keeps both, made by one matrix; without ``has_own_cache`` both are an earlier layer's.
     """
 
     hidden_size: int
@@ -72,13 +73,20 @@ class GroupedQueryAttention:
     gated: bool = False
     has_sinks: bool = False
     fused: bool = False
+    gate_width: int = 0
+    keys_are_values: bool = False
+    has_own_cache: bool = True
+    norm_bias: bool = False
     query_norm: str = "q_norm"
     key_norm: str = "k_norm"
+    fused_name: str = "qkv_proj"
+    output_name: str = "o_proj"
+    gate_name: str = "g_proj"
 
     def tensors(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
         yield from self._projections(at, layers)
         yield from linear(
-            f"{at}.o_proj",
+            f"{at}.{self.output_name}",
             Component.ATTENTION,
             (self.hidden_size, self.head_count * self.value_width),
             layers,
@@ -86,10 +94,13 @@ class GroupedQueryAttention:
             shard_limit=self.head_count,
             row_parallel=True,
         )
+        if self.gate_width:
+            shape = (self.gate_width, self.hidden_size)
+            yield from linear(f"{at}.{self.gate_name}", Component.ATTENTION, shape, layers, shard_limit=self.head_count)
         if self.query_norm_width:
-            yield vector(f"{at}.{self.query_norm}", self.query_norm_width, layers)
-        if self.key_norm_width:
-            yield vector(f"{at}.{self.key_norm}", self.key_norm_width, layers)
+            yield from norms(at, (self.query_norm,), self.query_norm_width, layers, bias=self.norm_bias)
+        if self.key_norm_width and self.has_own_cache:
+            yield from norms(at, (self.key_norm,), self.key_norm_width, layers, bias=self.norm_bias)
         if self.has_sinks:
             yield WeightTensor(f"{at}.sinks", Component.OTHER, (self.head_count,), layers, shard_limit=self.head_count)
 
@@ -100,10 +111,12 @@ class GroupedQueryAttention:
         key_rows, value_rows = self.kv_head_count * self.key_width, self.kv_head_count * self.value_width
         if self.fused:
             parts.append(("k_proj", key_rows + value_rows, self.kv_head_count))
-        else:
-            parts += [("k_proj", key_rows, self.kv_head_count), ("v_proj", value_rows, self.kv_head_count)]
+        elif self.has_own_cache:
+            parts.append(("k_proj", key_rows, self.kv_head_count))
+            if not self.keys_are_values:
+                parts.append(("v_proj", value_rows, self.kv_head_count))
         for name, rows, head_count in parts:
-            module = f"{at}.qkv_proj" if self.fused else f"{at}.{name}"
+            module = f"{at}.{self.fused_name}" if self.fused else f"{at}.{name}"
             yield WeightTensor(
                 module,
                 Component.ATTENTION,
@@ -117,11 +130,15 @@ class GroupedQueryAttention:
                 yield WeightTensor(f"{module}.bias", Component.OTHER, (rows,), layers, shard_limit=head_count)
 
     def layer_group(self, kind: LayerKind, layers: Layers, window_tokens: int | None = None) -> LayerGroup:
+        """Layers of kind ``CROSS`` keep the source's positions, those without a cache of their own nothing."""
         width = self.head_count * (self.key_width + self.value_width)
+        is_cross = kind is LayerKind.CROSS
         return LayerGroup(
-            kind,
+            kind if self.has_own_cache else LayerKind.KV_SHARED,
             layers,
-            kv_head_count=self.kv_head_count,
+            kv_head_count=self.kv_head_count if self.has_own_cache and not is_cross else 0,
+            source_kv_head_count=self.kv_head_count if is_cross else 0,
+            shared_kv_head_count=0 if self.has_own_cache else self.kv_head_count,
             key_width=self.key_width,
             value_width=self.value_width,
             window_tokens=window_tokens,
@@ -132,7 +149,10 @@ class GroupedQueryAttention:
 
 @dataclass(frozen=True, slots=True)
 class FeedForward:
-    """Up and down projections, with a gate beside the up projection unless the family has none."""
+    """Up and down projections, with a gate beside the up projection unless the family has none.
+
+    ``up_names`` and ``down_name`` are the checkpoint's, where it has other ones.
+    """
 
     hidden_size: int
     width: int
@@ -140,14 +160,17 @@ class FeedForward:
     bias: bool = False
     fused: bool = False
     component: Component = Component.MLP
+    up_names: tuple[str, ...] = ()
+    down_name: str = "down_proj"
 
     def tensors(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
-        ups = ("gate_up_proj",) if self.fused else ("gate_proj", "up_proj") if self.gated else ("up_proj",)
+        usual = ("gate_up_proj",) if self.fused else ("gate_proj", "up_proj") if self.gated else ("up_proj",)
+        ups = self.up_names or usual
         rows = 2 * self.width if self.fused else self.width
         for name in ups:
             yield from linear(f"{at}.{name}", self.component, (rows, self.hidden_size), layers, bias=self.bias)
         yield from linear(
-            f"{at}.down_proj",
+            f"{at}.{self.down_name}",
             self.component,
             (self.hidden_size, self.width),
             layers,

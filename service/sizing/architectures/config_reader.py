@@ -1,5 +1,6 @@
 """A typed reader over an untrusted config: every field is checked where it is read, and errors name it."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -10,6 +11,7 @@ MAXIMUM_LAYERS: Final = 2_000
 MAXIMUM_WIDTH: Final = 4_194_304
 MAXIMUM_HEADS: Final = 65_536
 MAXIMUM_EXPERTS: Final = 65_536
+MAXIMUM_FACTOR: Final = 1_000
 MAXIMUM_TOKENS: Final = 1_000_000_000_000
 
 Chosen = TypeVar("Chosen")
@@ -32,6 +34,10 @@ class ConfigReader:
 
     def has(self, *names: str) -> bool:
         return any(self._fields.get(name) is not None for name in names)
+
+    def name_of(self, *names: str) -> str:
+        """Under which of the names the file has the field; the first where it has none."""
+        return self._found(names)[0]
 
     def states(self, name: str) -> bool:
         """Whether the file has the field, be it ``null``: some defaults hold only where it has not."""
@@ -66,6 +72,17 @@ class ConfigReader:
         if not minimum <= value <= maximum:
             raise self._wrong(name, f"between {minimum} and {maximum}", value)
         return value
+
+    def scaled(self, name: str, width: int, *, default: float | None = None, divided_by: int = 1) -> int:
+        """``width`` times the factor that the field holds, which need not be whole; rounded down at the end."""
+        value = self._fields.get(name)
+        if value is None:
+            if default is None:
+                raise self._missing(name)
+            value = default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAXIMUM_FACTOR:
+            raise self._wrong(name, f"a number above 0 and up to {MAXIMUM_FACTOR}", value)
+        return max(1, int(width * value / divided_by))
 
     def flag(self, *names: str, default: bool) -> bool:
         name, value = self._found(names)
@@ -114,6 +131,15 @@ class ConfigReader:
             raise self.refuse(name, f"must hold {length} numbers, one for each layer, and holds {len(value)}")
         return tuple(self._checked_count(name, each, minimum=minimum, maximum=maximum) for each in value)
 
+    def flags(self, name: str, *, length: int) -> tuple[bool, ...] | None:
+        """A list of true and false, one for each layer, or ``None`` where the file does not say it."""
+        value = self._fields.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != length or not all(isinstance(each, bool) for each in value):
+            raise self._wrong(name, f"a list of {length} times true or false", value)
+        return tuple(value)
+
     def section(self, *names: str) -> "ConfigReader":
         """An object inside this one, required."""
         name, value = self._found(names)
@@ -128,6 +154,40 @@ class ConfigReader:
 
     def holds_list(self, name: str) -> bool:
         return isinstance(self._fields.get(name), list)
+
+    def holds_text(self, name: str) -> bool:
+        return isinstance(self._fields.get(name), str)
+
+    def length(self, name: str, *, default: int) -> int:
+        """How many entries a list has."""
+        value = self._fields.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, list) or len(value) > MAXIMUM_LAYERS:
+            raise self._wrong(name, f"a list of up to {MAXIMUM_LAYERS} entries", value)
+        return len(value)
+
+    def sections(self, name: str, *, maximum: int = MAXIMUM_LAYERS) -> "tuple[ConfigReader, ...]":
+        """A list of objects, required."""
+        value = self._fields.get(name)
+        if value is None:
+            raise self._missing(name)
+        if not isinstance(value, list) or len(value) > maximum or not all(isinstance(each, Mapping) for each in value):
+            raise self._wrong(name, f"a list of up to {maximum} objects", value)
+        return tuple(ConfigReader(each, path=f"{self.key(name)}.{i}") for i, each in enumerate(value))
+
+    def taking(self, other: "ConfigReader", *names: str) -> "ConfigReader":
+        """This object with the other's value of a field, where the other has one."""
+        taken = {name: other._fields[name] for name in names if other.has(name)}
+        return ConfigReader({**self._fields, **taken}, path=self._path)
+
+    def overlaid(self, section: "ConfigReader") -> "ConfigReader":
+        """This object with all the fields of a section in the place of its own."""
+        return ConfigReader({**self._fields, **section._fields}, path=section._path)
+
+    def signature(self) -> str:
+        """A text that two objects share exactly if they say the same."""
+        return json.dumps(self._fields, sort_keys=True, default=str)
 
     def names(self) -> tuple[str, ...]:
         """The names of the object's fields."""

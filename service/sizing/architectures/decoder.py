@@ -12,6 +12,16 @@ from service.sizing.architectures.config_reader import (
     MAXIMUM_TOKENS,
     ConfigReader,
 )
+from service.sizing.architectures.field_names import (
+    CONTEXT_NAMES,
+    EXPERT_COUNT_NAMES,
+    HEAD_COUNT_NAMES,
+    HEAD_WIDTH_NAMES,
+    KV_HEAD_COUNT_NAMES,
+    LAYER_COUNT_NAMES,
+    TOP_EXPERT_NAMES,
+    WIDTH_NAMES,
+)
 from service.sizing.language_model import (
     Component,
     LayerGroup,
@@ -48,6 +58,7 @@ class Architecture:
     recurrent_state_precision: Precision | None = None  # the elements' own, unless the config says another
     router_bias_count: int = 0
     mtp: MultiTokenPrediction | None = None
+    active_expert_parameter_count: int | None = None  # where layers differ in how many experts a token meets
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,9 @@ class Frame:
     embedding: str = "embed_tokens"
     final_norm: str = "norm"
     final_norm_bias: bool = False
+    head_bias: bool = False
+    stack: str = "layers"
+    further_embedding_rows: int = 0
 
     @property
     def layers(self) -> Layers:
@@ -71,16 +85,50 @@ class Frame:
 
     def at(self, name: str) -> str:
         """The checkpoint's name of a layer's part."""
-        return f"{self.prefix}.layers.{{layer}}.{name}"
+        return f"{self.prefix}.{self.stack}.{{layer}}.{name}" if name else f"{self.prefix}.{self.stack}.{{layer}}"
 
     def tensors(self) -> Iterator[WeightTensor]:
+        """Embedding, final norm and, unless it is tied to the embedding, the head."""
         table = (self.vocabulary_size, self.hidden_size)
-        yield WeightTensor(f"{self.prefix}.{self.embedding}", Component.EMBEDDING, table)
+        rows = self.vocabulary_size + self.further_embedding_rows
+        yield WeightTensor(f"{self.prefix}.{self.embedding}", Component.EMBEDDING, (rows, self.hidden_size))
         yield vector(f"{self.prefix}.{self.final_norm}", self.hidden_size)
         if self.final_norm_bias:
             yield vector(f"{self.prefix}.{self.final_norm}.bias", self.hidden_size)
         if not self.tied:
             yield WeightTensor(self.head, Component.LM_HEAD, table)
+        if self.head_bias:
+            yield vector(f"{self.head}.bias", self.vocabulary_size)
+
+    def architecture(
+        self,
+        tensors: Iterable[WeightTensor],
+        layer_groups: Iterable[LayerGroup],
+        *,
+        head_count: int,
+        kv_head_count: int,
+        experts: tuple[int, int] = (0, 0),
+        recurrent_state_precision: Precision | None = None,
+        router_bias_count: int = 0,
+        mtp: MultiTokenPrediction | None = None,
+    ) -> Architecture:
+        """What the family's declaration hands back. ``experts`` are how many there are and how many a token meets."""
+        return Architecture(
+            layer_count=self.layer_count,
+            hidden_size=self.hidden_size,
+            vocabulary_size=self.vocabulary_size,
+            max_context_tokens=self.max_context_tokens,
+            attention_head_count=head_count,
+            kv_head_count=kv_head_count,
+            tied_embedding=self.tied,
+            tensors=tuple(tensors),
+            layer_groups=tuple(group for group in layer_groups if group.layers),
+            expert_count=experts[0],
+            experts_per_token=experts[1],
+            recurrent_state_precision=recurrent_state_precision,
+            router_bias_count=router_bias_count,
+            mtp=mtp,
+        )
 
 
 def read_frame(
@@ -91,12 +139,13 @@ def read_frame(
     default_vocabulary_size: int | None = None,
     layer_count: int | None = None,
 ) -> Frame:
+    """The sizes under any of the names that publishers give them."""
     return Frame(
-        hidden_size=config.count("hidden_size"),
-        vocabulary_size=config.count("vocab_size", default=default_vocabulary_size),
-        layer_count=config.layer_count() if layer_count is None else layer_count,
-        tied=config.flag("tie_word_embeddings", default=tied_by_default),
-        max_context_tokens=config.optional_count("max_position_embeddings", maximum=MAXIMUM_TOKENS),
+        hidden_size=config.count(*WIDTH_NAMES),
+        vocabulary_size=config.count("padded_vocab_size", "vocab_size", default=default_vocabulary_size),
+        layer_count=config.layer_count(*LAYER_COUNT_NAMES) if layer_count is None else layer_count,
+        tied=config.flag("tie_word_embeddings", "tie_embedding", "tie_embeddings", default=tied_by_default),
+        max_context_tokens=config.optional_count(*CONTEXT_NAMES, maximum=MAXIMUM_TOKENS),
         prefix=prefix,
     )
 
@@ -105,16 +154,18 @@ def read_head_counts(
     config: ConfigReader, *, default: int | None = None, kv_default: int | None = None
 ) -> tuple[int, int]:
     """Query heads and KV heads; a file that says no KV heads has as many as queries."""
-    head_count = config.count("num_attention_heads", default=default, maximum=MAXIMUM_HEADS)
-    kv_head_count = config.count("num_key_value_heads", default=kv_default or head_count, maximum=MAXIMUM_HEADS)
+    head_count = config.count(*HEAD_COUNT_NAMES, default=default, maximum=MAXIMUM_HEADS)
+    kv_head_count = config.count(*KV_HEAD_COUNT_NAMES, default=kv_default or head_count, maximum=MAXIMUM_HEADS)
     if head_count % kv_head_count:
-        raise config.refuse("num_key_value_heads", f"is {kv_head_count}, which does not divide {head_count} heads")
+        raise config.refuse(
+            config.name_of(*KV_HEAD_COUNT_NAMES), f"is {kv_head_count}, which does not divide {head_count} heads"
+        )
     return head_count, kv_head_count
 
 
 def read_head_width(config: ConfigReader, hidden_size: int, head_count: int, *, default: int | None = None) -> int:
     """The file's own width of a head; only a file without one means hidden size over heads."""
-    stated = config.optional_count("head_dim", "attention_head_dim")
+    stated = config.optional_count(*HEAD_WIDTH_NAMES)
     if stated is not None:
         return stated
     if default is not None:
@@ -172,13 +223,22 @@ def layers_by_type(config: ConfigReader, layer_count: int, slides: Callable[[int
     if stated is None:
         kinds = [LayerKind.SLIDING if slides(layer) else LayerKind.FULL for layer in range(layer_count)]
     else:
-        if len(stated) != layer_count:
-            raise config.refuse("layer_types", f"names {len(stated)} layers, but there are {layer_count}")
+        stated = _without_drafting_layers(config, stated, layer_count)
         unknown = next((each for each in stated if each not in LAYER_TYPES), None)
         if unknown is not None:
             raise config.refuse("layer_types", f"holds {unknown[:60]!r}; known here are {', '.join(LAYER_TYPES)}")
         kinds = [LAYER_TYPES[each] for each in stated]
     return {kind: tuple(i for i, each in enumerate(kinds) if each is kind) for kind in dict.fromkeys(kinds)}
+
+
+def _without_drafting_layers(config: ConfigReader, stated: tuple[str, ...], layer_count: int) -> tuple[str, ...]:
+    """Some files go on with the layers that draft tokens."""
+    drafting = config.count("num_nextn_predict_layers", default=0, minimum=0, maximum=16)
+    if len(stated) == layer_count + drafting:
+        return stated[:layer_count]
+    if len(stated) != layer_count:
+        raise config.refuse("layer_types", f"names {len(stated)} layers, but there are {layer_count}")
+    return stated
 
 
 def attention_groups(
@@ -203,14 +263,20 @@ def read_window(config: ConfigReader, *, default: int | None = None) -> int | No
 
 
 def read_expert_counts(
-    config: ConfigReader, count_names: tuple[str, ...], top_names: tuple[str, ...]
+    config: ConfigReader,
+    count_names: tuple[str, ...] = (),
+    top_names: tuple[str, ...] = (),
 ) -> tuple[int, int]:
-    """How many experts a layer has, and how many of them a token passes through."""
+    """How many experts a layer has, and how many of them a token passes through.
+
+    A family's own names come first, and any other publisher's after them.
+    """
+    count_names, top_names = (*count_names, *EXPERT_COUNT_NAMES), (*top_names, *TOP_EXPERT_NAMES)
     expert_count = config.count(*count_names, maximum=MAXIMUM_EXPERTS)
     experts_per_token = config.count(*top_names, maximum=MAXIMUM_EXPERTS)
     if experts_per_token > expert_count:
         raise config.refuse(
-            top_names[0], f"is {experts_per_token}, more than the {expert_count} experts that there are"
+            config.name_of(*top_names), f"is {experts_per_token}, more than the {expert_count} experts that there are"
         )
     return expert_count, experts_per_token
 

@@ -1,6 +1,8 @@
 """DeepSeek V2 to V3.2, R1, Kimi-K2 and GLM-5: latent attention, shared and routed experts after a few dense layers."""
 
-from service.sizing.architectures.building_blocks import LatentAttention, RoutedExperts, norms
+from dataclasses import replace
+
+from service.sizing.architectures.building_blocks import LatentAttention, Layers, RoutedExperts, norms
 from service.sizing.architectures.config_reader import MAXIMUM_HEADS, ConfigReader
 from service.sizing.architectures.decoder import (
     Architecture,
@@ -12,6 +14,7 @@ from service.sizing.architectures.decoder import (
 )
 from service.sizing.architectures.dense import PRE_NORMS
 from service.sizing.architectures.experts import ExpertLayers
+from service.sizing.architectures.layer_lists import layers_by_word, layers_with_experts
 
 
 def read_latent_attention(config: ConfigReader, hidden_size: int) -> LatentAttention:
@@ -34,12 +37,13 @@ def read_latent_attention(config: ConfigReader, hidden_size: int) -> LatentAtten
     )
 
 
-def _expert_layers(config: ConfigReader, frame: Frame, *, has_router_bias: bool) -> ExpertLayers:
+def _expert_layers(config: ConfigReader, frame: Frame, *, has_router_bias: bool, dense_count: int) -> ExpertLayers:
     expert_count, top = read_expert_counts(config, ("n_routed_experts",), ("num_experts_per_tok",))
     width = config.count("moe_intermediate_size")
-    first = config.count("first_k_dense_replace", default=0, minimum=0)
+    first = config.count("first_k_dense_replace", default=dense_count, minimum=0)
     step = config.count("moe_layer_freq", default=1)
     layers = tuple(layer for layer in frame.layers if layer >= first and layer % step == 0)
+    layers = layers_with_experts(config, frame.layer_count, layers)
     return ExpertLayers(
         RoutedExperts(frame.hidden_size, width, expert_count, top),
         layers,
@@ -49,17 +53,21 @@ def _expert_layers(config: ConfigReader, frame: Frame, *, has_router_bias: bool)
     )
 
 
-def _decoder(config: ConfigReader, *, has_router_bias: bool) -> Architecture:
+def _decoder(config: ConfigReader, *, has_router_bias: bool, dense_count: int = 0) -> Architecture:
     frame = read_frame(config)
     attention = read_latent_attention(config, frame.hidden_size)
-    expert_layers = _expert_layers(config, frame, has_router_bias=has_router_bias)
+    expert_layers = _expert_layers(config, frame, has_router_bias=has_router_bias, dense_count=dense_count)
+    indexed = _layers_with_index(config, frame) if attention.index_key_width else frame.layers
+    sharing = tuple(layer for layer in frame.layers if layer not in set(indexed))
+    unindexed = replace(attention, index_head_count=0, index_key_width=0)
     tensors = (
         *frame.tensors(),
-        *attention.tensors(frame.at("self_attn"), frame.layers),
+        *attention.tensors(frame.at("self_attn"), indexed),
+        *(unindexed.tensors(frame.at("self_attn"), sharing) if sharing else ()),
         *expert_layers.tensors(frame),
         *norms(frame.prefix + ".layers.{layer}", PRE_NORMS, frame.hidden_size, frame.layers),
     )
-    group = attention.layer_group(frame.layers)
+    group = attention.layer_group(indexed)
     return Architecture(
         layer_count=frame.layer_count,
         hidden_size=frame.hidden_size,
@@ -69,7 +77,7 @@ def _decoder(config: ConfigReader, *, has_router_bias: bool) -> Architecture:
         kv_head_count=attention.head_count,
         tied_embedding=frame.tied,
         tensors=tensors,
-        layer_groups=(group,),
+        layer_groups=(group, *((unindexed.layer_group(sharing),) if sharing else ())),
         expert_count=expert_layers.experts.expert_count,
         experts_per_token=expert_layers.experts.experts_per_token,
         router_bias_count=expert_layers.router_bias_count,
@@ -87,6 +95,25 @@ def deepseek_v2(config: ConfigReader) -> Architecture:
     return _decoder(config, has_router_bias=False)
 
 
+def _layers_with_index(config: ConfigReader, frame: Frame) -> Layers:
+    """All of them, or those that do not share the choice of an earlier one and so keep no key of their own."""
+    if config.has("indexer_types"):
+        return layers_by_word(config, "indexer_types", ("full", "shared"), frame.layer_count)["full"]
+    if config.has("index_topk_pattern"):
+        pattern = config.text("index_topk_pattern")
+        if len(pattern) != frame.layer_count or set(pattern) - set("FS"):
+            raise config.refuse("index_topk_pattern", f"must hold F or S for each of {frame.layer_count} layers")
+        return tuple(layer for layer in frame.layers if pattern[layer] == "F")
+    step = config.count("index_topk_freq", default=1)
+    offset = config.count("index_skip_topk_offset", default=2, minimum=0)
+    return tuple(layer for layer in frame.layers if max(layer - offset + 1, 0) % step == 0)
+
+
+def glm4_moe_lite(config: ConfigReader) -> Architecture:
+    """GLM-4.7-Flash: DeepSeek-V3's layers, the first of them dense."""
+    return _decoder(config, has_router_bias=True, dense_count=1)
+
+
 def deepseek_v3(config: ConfigReader) -> Architecture:
     """DeepSeek V3 and R1; Kimi-K2 has the same layers under its own name."""
     return _decoder(config, has_router_bias=True)
@@ -96,6 +123,4 @@ def deepseek_v32(config: ConfigReader) -> Architecture:
     """DeepSeek V3.2 and GLM-5: a light index chooses which tokens attention reads."""
     if not config.has("index_head_dim"):
         raise config.refuse("index_head_dim", "is missing, and the family is one with an index")
-    if config.has("indexer_types"):
-        raise config.refuse("indexer_types", "shares the index between layers, which is not modelled")
     return _decoder(config, has_router_bias=True)

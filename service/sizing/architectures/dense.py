@@ -100,10 +100,9 @@ def qwen3(
     config: ConfigReader,
     *,
     prefix: str = "model",
-    tied_by_default: bool = False,
     others: Sequence[WeightTensor] = (),
 ) -> Architecture:
-    frame = read_frame(config, prefix=prefix, tied_by_default=tied_by_default)
+    frame = read_frame(config, prefix=prefix)
     window_tokens, slides = qwen_window(config)
     bias = config.flag("attention_bias", default=False)
     attention = read_attention(config, frame.hidden_size, bias=bias, output_bias=bias, head_norms=True)
@@ -113,9 +112,8 @@ def qwen3(
 def qwen3_vl(config: ConfigReader) -> Architecture:
     """Qwen3 under ``text_config`` beside a vision tower."""
     return qwen3(
-        config.section("text_config"),
+        config.section("text_config").taking(config, "tie_word_embeddings"),
         prefix="model.language_model",
-        tied_by_default=config.flag("tie_word_embeddings", default=False),
         others=tuple(qwen3_tower(config.section("vision_config"))),
     )
 

@@ -1,6 +1,6 @@
 """Families with routed experts and grouped-query attention."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from service.sizing.architectures.building_blocks import (
@@ -25,6 +25,7 @@ from service.sizing.architectures.decoder import (
     read_window,
 )
 from service.sizing.architectures.dense import PRE_NORMS, qwen_window
+from service.sizing.architectures.layer_lists import layers_with_experts
 from service.sizing.language_model import Component, LayerGroup, WeightTensor
 
 
@@ -39,6 +40,7 @@ class ExpertLayers:
     experts: RoutedExperts
     layers: Layers
     at: str = "mlp"
+    dense_at: str = "mlp"
     dense_width: int = 0
     shared_width: int = 0
     shared_name: str = "shared_experts"
@@ -49,9 +51,8 @@ class ExpertLayers:
     def tensors(self, frame: Frame, *, bias: bool = False) -> Iterator[WeightTensor]:
         dense_layers = tuple(layer for layer in frame.layers if layer not in set(self.layers))
         if dense_layers:
-            yield from FeedForward(frame.hidden_size, self.dense_width, bias=bias).tensors(
-                frame.at("mlp"), dense_layers
-            )
+            dense = FeedForward(frame.hidden_size, self.dense_width, bias=bias)
+            yield from dense.tensors(frame.at(self.dense_at), dense_layers)
         at = frame.at(self.at)
         yield from self.experts.tensors(at, self.layers)
         if self.router_bias_is_parameter:
@@ -75,13 +76,17 @@ def expert_decoder(
     *,
     groups: tuple[LayerGroup, ...] | None = None,
     bias: bool = False,
+    attention_at: str = "self_attn",
+    layer_norms: Sequence[str] = PRE_NORMS,
+    others: Sequence[WeightTensor] = (),
 ) -> Architecture:
     """Attention in every layer; experts in those that the family says, a feed-forward in the rest."""
     tensors = (
         *frame.tensors(),
-        *attention.tensors(frame.at("self_attn"), frame.layers),
+        *attention.tensors(frame.at(attention_at), frame.layers),
         *expert_layers.tensors(frame, bias=bias),
-        *norms(frame.prefix + ".layers.{layer}", PRE_NORMS, frame.hidden_size, frame.layers),
+        *norms(frame.at(""), layer_norms, frame.hidden_size, frame.layers),
+        *others,
     )
     mtp = multi_token_prediction(
         config.count("num_nextn_predict_layers", "num_mtp_modules", default=0, minimum=0, maximum=16),
@@ -89,18 +94,12 @@ def expert_decoder(
         hidden_size=frame.hidden_size,
         kv_elements_per_token=attention.kv_head_count * (attention.key_width + attention.value_width),
     )
-    return Architecture(
-        layer_count=frame.layer_count,
-        hidden_size=frame.hidden_size,
-        vocabulary_size=frame.vocabulary_size,
-        max_context_tokens=frame.max_context_tokens,
-        attention_head_count=attention.head_count,
+    return frame.architecture(
+        tensors,
+        groups or attention_groups(config, attention, frame),
+        head_count=attention.head_count,
         kv_head_count=attention.kv_head_count,
-        tied_embedding=frame.tied,
-        tensors=tensors,
-        layer_groups=groups or attention_groups(config, attention, frame),
-        expert_count=expert_layers.experts.expert_count,
-        experts_per_token=expert_layers.experts.experts_per_token,
+        experts=(expert_layers.experts.expert_count, expert_layers.experts.experts_per_token),
         router_bias_count=expert_layers.router_bias_count,
         mtp=mtp,
     )
@@ -182,7 +181,7 @@ def glm4_moe(config: ConfigReader) -> Architecture:
         ),
         ExpertLayers(
             RoutedExperts(frame.hidden_size, width, expert_count, top),
-            frame.layers[first:],
+            layers_with_experts(config, frame.layer_count, frame.layers[first:]),
             dense_width=config.count("intermediate_size"),
             shared_width=config.count("n_shared_experts", default=1, minimum=0) * width,
             has_router_bias=True,
@@ -224,8 +223,9 @@ def hunyuan_v1_moe(config: ConfigReader) -> Architecture:
     expert_count, top = (_alike(config, name, frame.layer_count) for name in ("num_experts", "moe_topk"))
     if top > expert_count:
         raise config.refuse("moe_topk", f"is {top}, more than the {expert_count} experts that there are")
-    width = _alike(config, "moe_intermediate_size", frame.layer_count)
-    bias = config.flag("attention_bias", default=False)
+    named = config.has("moe_intermediate_size")
+    width = _alike(config, "moe_intermediate_size" if named else "intermediate_size", frame.layer_count)
+    bias, shared = config.flag("attention_bias", default=False), config.has("num_shared_expert")
     return expert_decoder(
         config,
         frame,
@@ -234,12 +234,12 @@ def hunyuan_v1_moe(config: ConfigReader) -> Architecture:
             frame.hidden_size,
             bias=bias,
             output_bias=bias,
-            head_norms=config.flag("use_qk_norm", default=False),
+            head_norms=config.flag("use_qk_norm", default=True),
         ),
         ExpertLayers(
             RoutedExperts(frame.hidden_size, width, expert_count, top, router="gate.wg"),
             frame.layers,
-            shared_width=_alike(config, "num_shared_expert", frame.layer_count) * width,
+            shared_width=(_alike(config, "num_shared_expert", frame.layer_count) if shared else 1) * width,
             shared_name="shared_mlp",
         ),
     )

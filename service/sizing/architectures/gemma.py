@@ -40,13 +40,10 @@ def gemma3_text(
     config: ConfigReader,
     *,
     prefix: str = "model",
-    tied_by_default: bool = True,
     others: tuple[WeightTensor, ...] = (),
 ) -> Architecture:
     """Every sixth layer is global."""
-    frame = read_frame(
-        config, tied_by_default=tied_by_default, prefix=prefix, default_vocabulary_size=GEMMA3_VOCABULARY
-    )
+    frame = read_frame(config, tied_by_default=True, prefix=prefix, default_vocabulary_size=GEMMA3_VOCABULARY)
     head_count, kv_head_count = read_head_counts(config, default=GEMMA3_HEADS, kv_default=GEMMA3_KV_HEADS)
     width = read_head_width(config, frame.hidden_size, head_count, default=GEMMA_HEAD_WIDTH)
     bias = config.flag("attention_bias", default=False)
@@ -74,7 +71,7 @@ def gemma3_text(
 
 def gemma3(config: ConfigReader) -> Architecture:
     """The decoder under ``text_config``, with the vision tower where the file has one."""
-    text = config.section("text_config")
+    text = config.section("text_config").taking(config, "tie_word_embeddings")
 
     def vision() -> Iterator[WeightTensor]:
         tower = config.optional_section("vision_config")
@@ -85,6 +82,5 @@ def gemma3(config: ConfigReader) -> Architecture:
     return gemma3_text(
         text,
         prefix="language_model.model",
-        tied_by_default=config.flag("tie_word_embeddings", default=True),
         others=tuple(vision()),
     )

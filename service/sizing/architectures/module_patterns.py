@@ -55,6 +55,11 @@ class ModulePatterns:
         self._expressions = tuple(_compiled(expression, key) for expression in unique)
         self.distinguishes_experts = names_experts
 
+    @property
+    def expression_count(self) -> int:
+        """How many expressions a module is held against, besides the names."""
+        return len(self._expressions)
+
     def __bool__(self) -> bool:
         return bool(self._names or self._expressions)
 

@@ -34,16 +34,17 @@ from service.sizing.language_model import (
 
 MAMBA, ATTENTION, FEED_FORWARD, EXPERTS = "M", "*", "-", "E"
 LAYER_NAMES: Final = {"mamba": MAMBA, "attention": ATTENTION, "mlp": FEED_FORWARD, "moe": EXPERTS}
+NEWER_NAMES: Final = {"linear_attention": MAMBA, "full_attention": ATTENTION}
 
 
 def nemotron_h(config: ConfigReader) -> Architecture:
     pattern = _pattern(config)
     where = {each: tuple(i for i, kind in enumerate(pattern) if kind == each) for each in LAYER_NAMES.values()}
-    frame = _frame(config, len(pattern))
+    frame = backbone_frame(config, len(pattern))
     bias = config.flag("attention_bias", default=False)
     attention = read_attention(config, frame.hidden_size, bias=bias, output_bias=bias)
-    mamba = _mamba(config, frame.hidden_size)
-    expert_count, experts_per_token = _expert_counts(config) if where[EXPERTS] else (0, 0)
+    mamba = read_mamba(config, frame.hidden_size)
+    expert_count, experts_per_token = nemotron_expert_counts(config) if where[EXPERTS] else (0, 0)
     tensors = tuple(_tensors(config, frame, where, attention, mamba))
     return Architecture(
         layer_count=frame.layer_count,
@@ -77,7 +78,7 @@ def _tensors(
         width, bias = config.count("intermediate_size"), config.flag("mlp_bias", default=False)
         yield from FeedForward(frame.hidden_size, width, gated=False, bias=bias).tensors(at, where[FEED_FORWARD])
     if where[EXPERTS]:
-        yield from _experts(config, frame, where[EXPERTS])
+        yield from nemotron_experts(config, frame, where[EXPERTS])
 
 
 def _layer_groups(where: dict[str, Layers], attention: GroupedQueryAttention, mamba: Mamba2) -> Iterator[LayerGroup]:
@@ -91,13 +92,13 @@ def _layer_groups(where: dict[str, Layers], attention: GroupedQueryAttention, ma
 
 def _pattern(config: ConfigReader) -> str:
     """One character a layer; newer files spell the kinds out instead."""
-    names = config.texts("layers_block_type")
+    names = config.texts("layers_block_type", "layer_types")
     if names is None:
         pattern = config.text("hybrid_override_pattern")
         key = "hybrid_override_pattern"
     else:
-        key = "layers_block_type"
-        pattern = "".join(LAYER_NAMES.get(name, "?") for name in names)
+        key = config.name_of("layers_block_type", "layer_types")
+        pattern = "".join({**LAYER_NAMES, **NEWER_NAMES}.get(name, "?") for name in names)
     if not pattern or set(pattern) - set(LAYER_NAMES.values()):
         raise config.refuse(key, f"may hold only {', '.join(f'{mark} ({name})' for name, mark in LAYER_NAMES.items())}")
     stated = config.optional_count("num_hidden_layers", maximum=MAXIMUM_LAYERS)
@@ -106,7 +107,7 @@ def _pattern(config: ConfigReader) -> str:
     return pattern
 
 
-def _frame(config: ConfigReader, layer_count: int) -> Frame:
+def backbone_frame(config: ConfigReader, layer_count: int) -> Frame:
     frame = read_frame(config, layer_count=layer_count, prefix="backbone")
     return Frame(
         frame.hidden_size,
@@ -120,7 +121,7 @@ def _frame(config: ConfigReader, layer_count: int) -> Frame:
     )
 
 
-def _mamba(config: ConfigReader, hidden_size: int) -> Mamba2:
+def read_mamba(config: ConfigReader, hidden_size: int) -> Mamba2:
     return Mamba2(
         hidden_size,
         config.count("mamba_num_heads", maximum=MAXIMUM_HEADS),
@@ -133,13 +134,13 @@ def _mamba(config: ConfigReader, hidden_size: int) -> Mamba2:
     )
 
 
-def _expert_counts(config: ConfigReader) -> tuple[int, int]:
+def nemotron_expert_counts(config: ConfigReader) -> tuple[int, int]:
     return read_expert_counts(config, ("n_routed_experts",), ("num_experts_per_tok",))
 
 
-def _experts(config: ConfigReader, frame: Frame, layers: Layers) -> Iterator[WeightTensor]:
+def nemotron_experts(config: ConfigReader, frame: Frame, layers: Layers) -> Iterator[WeightTensor]:
     """Two matrices an expert, without a gate. Latent experts work between two projections of the hidden size."""
-    at, (expert_count, experts_per_token) = frame.at("mixer"), _expert_counts(config)
+    at, (expert_count, experts_per_token) = frame.at("mixer"), nemotron_expert_counts(config)
     latent_size = config.optional_count("moe_latent_size")
     experts = RoutedExperts(
         latent_size or frame.hidden_size,

@@ -1,6 +1,6 @@
 """Reads ``quantization_config``: the scheme in which each tensor of the checkpoint is stored."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,7 +8,7 @@ from service.errors import ConfigInvalid
 from service.sizing.architectures.config_reader import ConfigReader
 from service.sizing.architectures.module_patterns import ModulePatterns
 from service.sizing.gguf import MIXTURES
-from service.sizing.language_model import Component, StoredTensor, WeightTensor
+from service.sizing.language_model import Component, WeightTensor
 from service.sizing.precision import Precision
 from service.sizing.weight_schemes import REST_SCHEME
 
@@ -20,6 +20,8 @@ ELEMENT_PRECISIONS: Final = {
     "float": Precision.FP32,
 }
 
+# "expert_dtype" of DeepSeek-V4, whose routed experts alone are narrower than the rest.
+EXPERT_SCHEMES: Final[Mapping[str, str | None]] = {"as the rest": None, "fp4": "mxfp4", "fp8": None}
 FOUR_BIT_GROUPS: Final[Mapping[int, str]] = {128: "", 64: "-g64", 32: "-g32", -1: "-channel"}
 
 
@@ -28,7 +30,7 @@ class Quantisation:
     """``scheme`` for every quantisable tensor, except what ``ignored`` names and ``overrides`` say of some.
 
     ``covers_heads``: methods that quantise every linear layer reach heads and routers too, unless they are
-    ignored by name.
+    ignored by name. ``experts_scheme`` is for routed experts where the file gives them a format of their own.
     """
 
     scheme: str
@@ -38,16 +40,23 @@ class Quantisation:
     experts_only: bool = False
     covers_heads: bool = False
     kv_cache: Precision | None = None
+    experts_scheme: str | None = None
 
-    def scheme_of(self, module: str) -> str:
+    def scheme_of(self, module: str, component: Component) -> str:
         if self.ignored.names(module):
             return REST_SCHEME
         override = next((scheme for patterns, scheme in self.overrides if patterns.names(module)), None)
+        if override is None and component is Component.EXPERTS and self.experts_scheme is not None:
+            return self.experts_scheme
         return override or (REST_SCHEME if self.only_overrides else self.scheme)
 
     @property
     def distinguishes_experts(self) -> bool:
         return self.ignored.distinguishes_experts or any(each.distinguishes_experts for each, _ in self.overrides)
+
+    @property
+    def expression_count(self) -> int:
+        return self.ignored.expression_count + sum(each.expression_count for each, _ in self.overrides)
 
     def reaches(self, tensor: WeightTensor) -> bool:
         if self.experts_only and tensor.component is not Component.EXPERTS:
@@ -64,45 +73,9 @@ def read_quantisation(config: ConfigReader) -> Quantisation | None:
     method = section.text("quant_method")
     if method not in METHODS:
         raise section.refuse("quant_method", f"is {method[:60]!r}; known are {', '.join(METHODS)}")
-    return METHODS[method](section)
-
-
-def stored_tensors(
-    tensors: tuple[WeightTensor, ...], quantisation: Quantisation | None, plain: str
-) -> tuple[StoredTensor, ...]:
-    """The tensors of a model, split by layer or expert wherever the checkpoint treats them differently."""
-    if quantisation is None:
-        return tuple(StoredTensor(tensor, plain) for tensor in tensors)
-    if quantisation.scheme in MIXTURES:
-        return tuple(StoredTensor(tensor, quantisation.scheme) for tensor in tensors)
-    return tuple(each for tensor in tensors for each in _stored(tensor, quantisation))
-
-
-def _stored(tensor: WeightTensor, quantisation: Quantisation) -> Iterator[StoredTensor]:
-    if not quantisation.reaches(tensor):
-        yield StoredTensor(tensor, REST_SCHEME)
-        return
-    covered = tensor if tensor.quantisable else replace(tensor, quantisable=True)
-    split: dict[tuple[str, int], list[int]] = {}
-    for layer in tensor.layers or (-1,):
-        for scheme, copies in _copies_by_scheme(tensor, layer, quantisation).items():
-            split.setdefault((scheme, copies), []).append(layer)
-    for (scheme, copies), layers in split.items():
-        part = replace(covered, copies=copies, layers=tuple(layers) if tensor.layers else ())
-        yield StoredTensor(part, scheme)
-
-
-def _copies_by_scheme(tensor: WeightTensor, layer: int, quantisation: Quantisation) -> dict[str, int]:
-    module = tensor.module.replace("{layer}", str(layer))
-    if "{expert}" not in module:
-        return {quantisation.scheme_of(module): tensor.copies}
-    if not quantisation.distinguishes_experts:
-        return {quantisation.scheme_of(module.replace("{expert}", "0")): tensor.copies}
-    copies: dict[str, int] = {}
-    for expert in range(tensor.copies):
-        scheme = quantisation.scheme_of(module.replace("{expert}", str(expert)))
-        copies[scheme] = copies.get(scheme, 0) + 1
-    return copies
+    quantisation = METHODS[method](section)
+    experts = section if section.has("expert_dtype") else config
+    return replace(quantisation, experts_scheme=experts.choice(EXPERT_SCHEMES, "expert_dtype", default="as the rest"))
 
 
 def _ignored(section: ConfigReader, *names: str) -> ModulePatterns:

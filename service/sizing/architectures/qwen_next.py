@@ -32,10 +32,9 @@ def qwen3_5(config: ConfigReader) -> Architecture:
     """The decoder lies under ``text_config``, the vision tower beside it."""
     tower = config.optional_section("vision_config")
     return _decoder(
-        config.section("text_config"),
+        config.section("text_config").taking(config, "tie_word_embeddings"),
         fused=False,
         prefix="model.language_model",
-        tied_by_default=config.flag("tie_word_embeddings", default=False),
         others=tuple(qwen3_tower(tower)) if tower else (),
     )
 
@@ -45,10 +44,9 @@ def _decoder(
     *,
     fused: bool,
     prefix: str = "model",
-    tied_by_default: bool = False,
     others: tuple[WeightTensor, ...] = (),
 ) -> Architecture:
-    frame = read_frame(config, prefix=prefix, tied_by_default=tied_by_default)
+    frame = read_frame(config, prefix=prefix)
     types = _layer_types(config, frame.layer_count)
     linear_layers, full_layers = (tuple(i for i, each in enumerate(types) if each == kind) for kind in (LINEAR, FULL))
     attention = _attention(config, frame.hidden_size)

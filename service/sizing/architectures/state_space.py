@@ -8,6 +8,61 @@ from service.sizing.language_model import Component, LayerGroup, LayerKind, Weig
 
 
 @dataclass(frozen=True, slots=True)
+class Mamba1:
+    """The first selective state space: every channel has a state of its own and a step size of low rank.
+
+    State per sequence: ``kernel - 1`` columns of the convolution and ``state_size`` elements, for each channel.
+    ``has_norms`` are Jamba's, on step sizes and inputs. Source: Gu and Dao, "Mamba", arXiv 2312.00752.
+    """
+
+    hidden_size: int
+    inner_width: int
+    state_size: int
+    kernel_width: int
+    step_rank: int
+    bias: bool = False
+    convolution_bias: bool = True
+    has_norms: bool = False
+
+    def tensors(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
+        inner, kind = self.inner_width, Component.STATE_SPACE
+        yield from linear(
+            f"{at}.in_proj", kind, (2 * inner, self.hidden_size), layers, bias=self.bias, bias_component=kind
+        )
+        yield from linear(
+            f"{at}.x_proj", kind, (self.step_rank + 2 * self.state_size, inner), layers, row_parallel=True
+        )
+        yield from linear(f"{at}.dt_proj", kind, (inner, self.step_rank), layers, bias=True, bias_component=kind)
+        yield from linear(
+            f"{at}.out_proj",
+            kind,
+            (self.hidden_size, inner),
+            layers,
+            bias=self.bias,
+            bias_component=kind,
+            row_parallel=True,
+        )
+        yield WeightTensor(f"{at}.conv1d", kind, (inner, 1, self.kernel_width), layers)
+        if self.convolution_bias:
+            yield WeightTensor(f"{at}.conv1d.bias", kind, (inner,), layers)
+        yield WeightTensor(f"{at}.A_log", kind, (inner, self.state_size), layers)
+        yield WeightTensor(f"{at}.D", kind, (inner,), layers)
+        if self.has_norms:
+            yield vector(f"{at}.dt_layernorm", self.step_rank, layers, component=kind)
+            for name in ("b_layernorm", "c_layernorm"):
+                yield vector(f"{at}.{name}", self.state_size, layers, component=kind)
+
+    def layer_group(self, layers: Layers) -> LayerGroup:
+        return LayerGroup(
+            LayerKind.MAMBA1,
+            layers,
+            conv_state_elements=self.inner_width * (self.kernel_width - 1),
+            recurrent_state_elements=self.inner_width * self.state_size,
+            state_head_count=self.inner_width,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Mamba2:
     """A state-space mixer with one scalar decay per head, its inputs shared by groups of heads.
 
@@ -24,6 +79,7 @@ class Mamba2:
     kernel_width: int
     bias: bool = False
     convolution_bias: bool = True
+    has_norm: bool = True
 
     @property
     def inner_width(self) -> int:
@@ -54,9 +110,9 @@ class Mamba2:
             yield WeightTensor(
                 f"{at}.{name}", Component.STATE_SPACE, (self.head_count,), layers, shard_limit=self.head_count
             )
-        yield WeightTensor(
-            f"{at}.norm", Component.STATE_SPACE, (self.inner_width,), layers, shard_limit=self.head_count
-        )
+        if self.has_norm:
+            widths = (self.inner_width,)
+            yield WeightTensor(f"{at}.norm", Component.STATE_SPACE, widths, layers, shard_limit=self.head_count)
 
     def _inputs(self, at: str, layers: Layers) -> Iterator[WeightTensor]:
         """One matrix: gate, value and step size divide by heads, the rest by groups."""

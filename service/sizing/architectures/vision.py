@@ -78,3 +78,45 @@ def qwen3_tower(config: ConfigReader, at: str = "model.visual") -> Iterator[Weig
         if copies:
             yield from vision_linear(f"{at}.{name}.linear_fc1", merged, merged, copies)
             yield from vision_linear(f"{at}.{name}.linear_fc2", out, merged, copies)
+
+
+def qwen2_5_tower(config: ConfigReader, text_hidden_size: int, at: str = "visual") -> Iterator[WeightTensor]:
+    """The encoder of Qwen2.5-VL: gated feed-forwards, norms without biases, a merger of neighbouring patches."""
+    width, inner = config.count("hidden_size"), config.count("intermediate_size")
+    depth = config.count("depth", maximum=MAXIMUM_LAYERS)
+    patch, frames = config.count("patch_size"), config.count("temporal_patch_size", default=2)
+    merged = width * config.count("spatial_merge_size", default=2) ** 2
+    channels = config.count("in_chans", "in_channels", default=3)
+    yield vision_tensor(f"{at}.patch_embed.proj", (width, channels, frames, patch, patch))
+    blocks = f"{at}.blocks"
+    yield from vision_linear(f"{blocks}.attn.qkv", 3 * width, width, depth)
+    yield from vision_linear(f"{blocks}.attn.proj", width, width, depth)
+    for name in ("gate_proj", "up_proj"):
+        yield from vision_linear(f"{blocks}.mlp.{name}", inner, width, depth)
+    yield from vision_linear(f"{blocks}.mlp.down_proj", width, inner, depth)
+    for name in ("norm1", "norm2"):
+        yield vision_tensor(f"{blocks}.{name}", (width,), depth)
+    yield vision_tensor(f"{at}.merger.ln_q", (width,))
+    yield from vision_linear(f"{at}.merger.mlp.0", merged, merged)
+    yield from vision_linear(f"{at}.merger.mlp.2", config.count("out_hidden_size", default=text_hidden_size), merged)
+
+
+def qwen2_tower(config: ConfigReader, at: str = "visual") -> Iterator[WeightTensor]:
+    """The encoder of Qwen2-VL: its ``hidden_size`` is the decoder's, ``embed_dim`` its own."""
+    width, out = config.count("embed_dim", default=1280), config.count("hidden_size")
+    depth = config.count("depth", default=32, maximum=MAXIMUM_LAYERS)
+    inner = config.scaled("mlp_ratio", width, default=4)
+    patch, frames = config.count("patch_size", default=14), config.count("temporal_patch_size", default=2)
+    channels = config.count("in_chans", "in_channels", default=3)
+    merged = width * config.count("spatial_merge_size", default=2) ** 2
+    yield vision_tensor(f"{at}.patch_embed.proj", (width, channels, frames, patch, patch))
+    blocks = f"{at}.blocks"
+    yield from vision_linear(f"{blocks}.attn.qkv", 3 * width, width, depth)
+    yield from vision_linear(f"{blocks}.attn.proj", width, width, depth)
+    yield from vision_linear(f"{blocks}.mlp.fc1", inner, width, depth)
+    yield from vision_linear(f"{blocks}.mlp.fc2", width, inner, depth)
+    for name in ("norm1", "norm2"):
+        yield from vision_norm(f"{blocks}.{name}", width, depth)
+    yield from vision_norm(f"{at}.merger.ln_q", width)
+    yield from vision_linear(f"{at}.merger.mlp.0", merged, merged)
+    yield from vision_linear(f"{at}.merger.mlp.2", out, merged)

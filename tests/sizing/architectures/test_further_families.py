@@ -3,11 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from service.errors import ServiceError
-from service.sizing.architectures import language_model_from_config
 from service.sizing.cache import kv_cache_bytes_per_token, state_bytes_per_sequence
 from service.sizing.language_model import Component, LayerKind, parameter_counts
 from service.sizing.precision import Precision
@@ -156,30 +153,3 @@ def test_glm_drafts_and_keeps_its_corrections_apart() -> None:
     assert model.mtp is not None
     total = sum(parameter_counts(model.tensors).values())
     assert total == pytest.approx(106e9, rel=0.02)
-
-
-HOSTILE = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(10**20), 10**20),
-    st.floats(),
-    st.text(max_size=8),
-    st.lists(st.integers(-5, 5), max_size=3),
-    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    config=st.sampled_from(
-        [facts.LLAMA_3_1_8B, facts.GPT_OSS_120B, facts.DEEPSEEK_V3, facts.NEMOTRON_3_SUPER, QWEN3_NEXT]
-    ),
-    data=st.data(),
-)
-def test_a_spoilt_config_gives_a_model_or_says_what_is_wrong(config: dict[str, Any], data: st.DataObject) -> None:
-    spoilt = {**config, data.draw(st.sampled_from(sorted(config))): data.draw(HOSTILE)}
-    try:
-        said = language_model_from_config(spoilt, slug="a-model", name="A model").name
-    except ServiceError as error:
-        said = error.detail
-    assert said

@@ -11,6 +11,7 @@ from service.sizing.language_model import Component, LanguageModel
 from service.sizing.precision import Precision
 from service.sizing.weight_schemes import stored_weights
 from tests.sizing.architectures import published_facts as facts
+from tests.sizing.architectures.family_facts import DEEPSEEK_V4_FLASH
 from tests.sizing.architectures.published_facts import model_of
 
 FP8_DYNAMIC: dict[str, Any] = {
@@ -203,3 +204,23 @@ def test_many_names_are_no_burden() -> None:
     model = model_of(facts.QWEN3_30B_A3B, quantization_config=section)
     assert time.perf_counter() - started < 5
     assert {s.scheme for s in model.checkpoint if s.tensor.module.endswith("experts.{expert}.up_proj")} == {"bf16"}
+
+
+def test_a_list_that_tells_too_many_experts_apart_is_refused() -> None:
+    section = {**FP8_DYNAMIC, "ignore": [r"re:.*experts\.1\..*"]}
+    started = time.perf_counter()
+    with pytest.raises(ConfigInvalid, match="at most 5000000 comparisons"):
+        model_of(facts.QWEN3_30B_A3B, quantization_config=section, num_experts=65_536, num_hidden_layers=2_000)
+    assert time.perf_counter() - started < 1
+
+
+def test_routed_experts_may_have_a_format_of_their_own() -> None:
+    """DeepSeek-V4: experts in MXFP4, a scale per 32; the rest in FP8 with one per block."""
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    model = model_of(DEEPSEEK_V4_FLASH, quantization_config=section, expert_dtype="fp4")
+    assert schemes(model, "up_proj") == {"mxfp4", "fp8-block"}  # shared experts are not routed
+    experts = 43 * 256 * 3 * 4096 * 2048
+    sizes = [e.size_bytes for e in stored_weights(model).entries if e.component is Component.EXPERTS]
+    assert sum(sizes) == experts // 2 + experts // 32
+    with pytest.raises(ConfigInvalid, match="expert_dtype"):
+        model_of(DEEPSEEK_V4_FLASH, quantization_config=section, expert_dtype="fp3")

@@ -1,0 +1,180 @@
+from dataclasses import replace
+from math import exp, log, sqrt
+
+import pytest
+
+from service.sizing.estimate import Basis
+from service.sizing.evidence import PHASE_ALIKE, EvidenceStore, Refinement
+from service.sizing.evidence_index import POOL_SIZE, names, numbers_of
+from service.sizing.kernel import COMMON, RATES_KERNEL, TTFT_KERNEL, Kernel
+from service.sizing.run_identity import Configuration, Point, Run
+from service.sizing.run_terms import PHASES, Phase
+
+CONFIGURATION = Configuration(
+    phase=Phase.SERVING,
+    accelerator="h100-sxm",
+    architecture="80x8192",
+    engine="vllm",
+    engine_version="0.19.0",
+    weight_class="8",
+    kind="dense",
+    family="Hopper fabric",
+    layout=(4, 1, 1, 1),
+    device_count=4,
+)
+SHARES = (0.5, 0.0, 0.2, 0.1, 0.1, 0.05, 0.05)
+POINT = Point(batch=32, isl_tokens=1024, osl_tokens=1024, shares=SHARES)
+RUN = Run("measured", CONFIGURATION, POINT, log_residual=0.2)
+
+# One component of sd 0.1, shared by every run, and as much noise: what is left is easy to work out.
+REGIME_ALONE = Kernel(
+    regime=0.1,
+    common=(0.0,) * len(COMMON),
+    run=0.0,
+    noise=0.1,
+    regime_distance=1.0,
+    distances=(1.0, 1.0, 1.0, 1.0),
+    run_distances=(1.0, 1.0, 1.0),
+)
+PLAIN_WIDTHS = dict.fromkeys(Phase, (1.0,) * 5)
+
+
+def store_of(*runs: Run) -> EvidenceStore:
+    return EvidenceStore.of(runs, kernels=(REGIME_ALONE, REGIME_ALONE), width_factors=PLAIN_WIDTHS)
+
+
+def many_runs(count: int) -> list[Run]:
+    """Runs that differ in everything that can differ, some of them alike."""
+    runs = []
+    for number in range(count):
+        configuration = replace(
+            CONFIGURATION,
+            phase=PHASES[number % 4],
+            accelerator=("h100-sxm", "b200-sxm", "mi300x")[number % 3],
+            architecture=("80x8192", "32x4096")[number // 3 % 2],
+            engine=("vllm", "sglang", None)[number // 5 % 3],
+            engine_version=("0.19.0", None, "0.5.9")[number // 7 % 3],
+            device_count=2 ** (number // 11 % 4),
+            campaign=f"campaign {number // 13 % 5}",
+        )
+        point = Point(1 + number % 97, 128 + 31 * (number % 41), 64 + 17 * (number % 29), SHARES)
+        runs.append(Run(f"run-{number:04}", configuration, point, 0.4 * ((number * 37 % 100) / 100 - 0.5)))
+    return runs
+
+
+def test_without_runs_the_answer_is_the_physics_and_its_prior() -> None:
+    found = store_of().refine(CONFIGURATION, POINT)
+    assert found == Refinement(0.0, sqrt(0.1**2 + 0.1**2), 1.0, Basis.MODELLED, ())
+    assert found.ratio == 1
+
+
+def test_one_run_moves_the_answer_by_its_share_of_the_variance() -> None:
+    # weight = K / (K + noise^2) = 0.01 / (0.01 + 0.01) = 1/2; left of the variance: 0.01 - 0.01^2 / 0.02 + 0.01
+    found = store_of(RUN).refine(CONFIGURATION, POINT)
+    assert found.ratio == pytest.approx(exp(0.2 / 2))
+    assert found.sd == pytest.approx(sqrt(0.01 - 0.01**2 / 0.02 + 0.01))
+    assert found.factor == pytest.approx(exp(1.2816 * sqrt(0.015)))
+    (lean,) = found.leans_on
+    assert lean.run == "measured"
+    assert lean.weight == pytest.approx(0.5)
+    assert found.basis is Basis.MEASURED
+
+
+def test_two_agreeing_runs_are_trusted_more_than_one_and_disagreeing_ones_average() -> None:
+    # two equal observations of a common 0.01: weight 0.01 / (2 * 0.01 + 0.01) = 1/3 each
+    second = replace(RUN, id="again", log_residual=-0.05)
+    found = store_of(RUN, second).refine(CONFIGURATION, POINT)
+    assert found.ratio == pytest.approx(exp((0.2 - 0.05) / 3))
+    assert found.sd < store_of(RUN).refine(CONFIGURATION, POINT).sd
+
+
+def test_a_run_limited_by_something_else_says_less() -> None:
+    # all of one run's time is prefill, none of the other's: squared distance of roots is 2, so RS = exp(-1)
+    elsewhere = replace(RUN, point=replace(POINT, shares=(0.0,) * 6 + (1.0,)))
+    asked = replace(POINT, shares=(1.0,) + (0.0,) * 6)
+    found = store_of(elsewhere).refine(CONFIGURATION, asked)
+    assert log(found.ratio) == pytest.approx(0.2 * exp(-1) * 0.01 / 0.02)
+
+
+def test_another_phase_of_decode_counts_half_and_prefill_not_at_all() -> None:
+    single = replace(CONFIGURATION, phase=Phase.SINGLE_STREAM)
+    prefill = replace(CONFIGURATION, phase=Phase.PREFILL)
+    store = store_of(RUN)
+    assert log(store.refine(single, POINT).ratio) == pytest.approx(0.2 * 0.5 * 0.01 / 0.02)
+    assert store.refine(prefill, POINT).distance == 1
+
+
+def test_what_is_unknown_equals_nothing() -> None:
+    unknown = replace(CONFIGURATION, engine=None, engine_version=None)
+    store = EvidenceStore.of([replace(RUN, configuration=unknown)])
+    known_store = EvidenceStore.of([RUN])
+    assert store.refine(unknown, POINT).distance > known_store.refine(CONFIGURATION, POINT).distance
+    assert store.refine(unknown, POINT).basis is not Basis.MEASURED
+
+
+def test_an_absurd_run_is_kept_out_and_named() -> None:
+    absurd = replace(RUN, id="absurd", log_residual=1.3)  # 3.7 times slower than the physics; the limit is e^1.2
+    store = EvidenceStore.of([absurd])
+    assert store.quarantined == {"absurd"}
+    assert store.run_count == 0
+    assert store.refine(CONFIGURATION, POINT).ratio == 1
+
+
+def test_an_outlier_among_agreeing_runs_loses_its_weight() -> None:
+    agreeing = [replace(RUN, id=f"run {number}", log_residual=0.1) for number in range(12)]
+    outlier = replace(RUN, id="outlier", log_residual=-1.0)
+    found = EvidenceStore.of([*agreeing, outlier]).refine(CONFIGURATION, POINT)
+    assert log(found.ratio) == pytest.approx(0.1, abs=0.02)
+
+
+def test_answers_do_not_depend_on_the_order_of_storing() -> None:
+    runs = many_runs(400)
+    forward, backward = EvidenceStore.of(runs), EvidenceStore.of(reversed(runs))
+    piecewise = EvidenceStore.of(runs[:100]).with_runs(runs[250:]).with_runs(runs[100:250])
+    for run in runs[::23]:
+        answer = forward.refine(run.configuration, run.point)
+        assert backward.refine(run.configuration, run.point) == answer
+        assert piecewise.refine(run.configuration, run.point) == answer
+
+
+def test_removing_what_was_added_takes_it_back() -> None:
+    runs = many_runs(200)
+    before = EvidenceStore.of(runs)
+    after = before.with_runs([RUN]).without_runs([RUN])
+    assert after.run_count == before.run_count == 200
+    assert after.refine(CONFIGURATION, POINT) == before.refine(CONFIGURATION, POINT)
+    assert before.with_runs([RUN]).refine(CONFIGURATION, POINT).sd < before.refine(CONFIGURATION, POINT).sd
+
+
+def test_the_same_run_twice_is_one_run() -> None:
+    assert EvidenceStore.of([RUN, RUN]).with_runs([RUN]).run_count == 1
+
+
+def test_a_question_alone_and_among_many_has_one_answer() -> None:
+    runs = many_runs(300)
+    store = EvidenceStore.of(runs)
+    points = [run.point for run in runs[:40]]
+    together = store.refine_many(CONFIGURATION, points)
+    assert together == [store.refine(CONFIGURATION, point) for point in points]
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2, 3, 17, 101, 255])
+def test_the_index_finds_the_runs_that_a_scan_of_all_finds(asked: int) -> None:
+    runs = many_runs(700)
+    store = EvidenceStore.of(runs)
+    configuration = replace(runs[asked].configuration, campaign=None)
+    found = {cell.ids[row] for cell, row in store._nearest_runs(configuration)}
+    kernel = TTFT_KERNEL if configuration.phase is Phase.TTFT else RATES_KERNEL
+    scores = sorted((_rank(kernel, configuration, run) for run in runs), key=lambda each: each[:4])
+    assert found == {run for likeness, *_, run in scores[:POOL_SIZE] if likeness < 0}
+
+
+def _rank(kernel: Kernel, configuration: Configuration, run: Run) -> tuple[float, float, float, str, str]:
+    """Likeness at no distance (negative: most alike first), device count, reference distance, id."""
+    alike = PHASE_ALIKE[PHASES.index(configuration.phase), PHASES.index(run.configuration.phase)]
+    mine, its = names(configuration), names(run.configuration)
+    shared = [own is not None and own == other for own, other in zip(mine, its, strict=True)]
+    likeness = alike * (kernel.regime**2 + sum(sd**2 for sd, same in zip(kernel.common, shared, strict=False) if same))
+    likeness += kernel.run**2 * shared[-1]
+    apart = abs(log(configuration.device_count / run.configuration.device_count))
+    return -round(float(likeness), 12), apart, numbers_of(run)[-1], run.id, run.id

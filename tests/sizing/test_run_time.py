@@ -1,0 +1,92 @@
+"""The formulas for many measured runs at once, against the functions that answer a question."""
+
+import pytest
+
+from service.sizing.costs import compute_rates, device_of, step_costs
+from service.sizing.parallelism import Parallelism
+from service.sizing.parameters import StepParameters
+from service.sizing.precision import Density, Precision
+from service.sizing.prefill import prefill_step
+from service.sizing.run_terms import Phase, RunSetup, engine_number, run_terms, stacked
+from service.sizing.run_time import run_time
+from service.sizing.serving import Load, ReplicaUnderLoad
+from service.sizing.weights import served_weights
+from tests.sizing.examples import accelerator
+from tests.sizing.examples import model as language_model
+
+CASES = [
+    ("llama-3.3-70b-instruct", "h100-sxm", "fp8", "vLLM", Parallelism(tp=4)),
+    ("llama-3.3-70b-instruct", "gb200-nvl72", "nvfp4", "TensorRT-LLM", Parallelism(tp=2, pp=2)),
+    ("deepseek-v3", "b200-sxm", "fp8-block", "SGLang", Parallelism(tp=2, ep=8, dp=4)),
+    ("deepseek-v3.2", "h200-sxm", "fp8-block", "vLLM", Parallelism(tp=8)),
+    ("gpt-oss-120b", "h100-sxm", "mxfp4-experts", "vLLM", Parallelism(tp=2)),
+]
+
+
+def setup_of(case: tuple[str, str, str, str, Parallelism], phase: Phase) -> RunSetup:
+    model, chip, scheme, engine, layout = case
+    return RunSetup(
+        phase=phase,
+        model=language_model(model),
+        accelerator=accelerator(chip),
+        scheme=scheme,
+        kv_cache=Precision.FP8,
+        engine=engine,
+        engine_version=None,
+        parallelism=layout,
+        isl_tokens=8000.0,
+        osl_tokens=500.0,
+        batch=1.0 if phase in (Phase.SINGLE_STREAM, Phase.PREFILL) else 48.0,
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} on {case[1]}")
+def test_many_runs_are_predicted_as_one_question_is(case: tuple[str, str, str, str, Parallelism]) -> None:
+    model_name, chip, scheme, engine, layout = case
+    model, device = language_model(model_name), device_of(accelerator(chip))
+    weights = served_weights(model, scheme)
+    rates = compute_rates(device, weights=weights, asked=None, density=Density.DENSE)
+    costs = step_costs(
+        model=model, weights=weights, device=device, parallelism=layout, kv_cache=Precision.FP8, rates=rates
+    )
+    parameters = StepParameters.fitted(("tensorrt-llm", "vllm", "sglang")[engine_number(engine)])
+    load = Load(isl_tokens=8000.0, osl_tokens=500.0, cached_prefix_tokens=0, running_limit=1024, tokens_per_pass=8192)
+    replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=model.layer_count)
+    prompt = prefill_step(costs, parameters, prompt_tokens=8000, tokens_per_pass=8192)
+    expected = {
+        Phase.SERVING: replica.at(48).tpot_s,
+        Phase.TTFT: replica.at(48).ttft_s,
+        Phase.SINGLE_STREAM: replica.at(1).step_time_s,
+        Phase.PREFILL: prompt.time_s,
+    }
+    predicted = run_time(stacked(run_terms(setup_of(case, phase)) for phase in expected))
+    assert predicted.time_s.tolist() == pytest.approx(list(expected.values()))
+    assert predicted.shares.sum(-1).tolist() == pytest.approx([1.0] * len(expected))
+
+
+def test_a_static_batch_pays_its_prompts_among_its_tokens_and_offline_counts_per_token() -> None:
+    case = CASES[0]
+    terms = [run_terms(setup_of(case, phase)) for phase in (Phase.STATIC_BATCH, Phase.OFFLINE, Phase.SERVING)]
+    static_s, offline_s, serving_s = run_time(stacked(terms)).time_s.tolist()
+    assert offline_s == pytest.approx(static_s / 48)  # the same work, in seconds per token of 48 sequences
+    assert static_s > serving_s  # vLLM stalls for 0.867 of the prompts' work, a static batch for all of it
+
+
+def test_offline_runs_as_many_sequences_as_memory_holds() -> None:
+    # 80 GB class, one device, Llama 3.1 8B in 16 bits: 16.06e9 bytes of weights, 131,072 B of KV a token.
+    setup = RunSetup(
+        phase=Phase.OFFLINE,
+        model=language_model("llama-3.1-8b-instruct"),
+        accelerator=accelerator("h100-sxm"),
+        scheme="bf16",
+        kv_cache=Precision.BF16,
+        engine="TensorRT-LLM",
+        engine_version=None,
+        parallelism=Parallelism(),
+        isl_tokens=1000.0,
+        osl_tokens=1000.0,
+        batch=None,
+    )
+    usable = accelerator("h100-sxm").usable_memory_bytes
+    expected = 0.90 * (usable - 6e9 - 16_060_522_496) / (131_072 * 1600)
+    assert run_terms(setup).batch == pytest.approx(expected, rel=1e-3)
