@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from service.cli.validate_prediction import add_prediction_arguments, validate_prediction
+
 if TYPE_CHECKING:
     from service.cli.memory_validation import Comparison
 
@@ -13,17 +15,24 @@ GIB = 2**30
 WORST_SHOWN = 12
 EPILOG = """\
 examples:
-  sizing validate memory     published engine start-ups: tokens, pools and refusals against what was printed
+  sizing validate memory               published engine start-ups: tokens, pools, refusals against what was printed
+  sizing validate prediction           published runs, each predicted from the others; minutes
+  sizing validate prediction --quick   two tiers of it, with the shipped numbers
 
-Exit code 1 when a bar is missed."""
+Exit code 1 when a bar of memory is missed."""
 
 
 def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("what", metavar="WHAT", choices=["memory"], help="memory: engine start-ups")
+    parser.add_argument(
+        "what", metavar="WHAT", choices=["memory", "prediction"], help="memory: engine start-ups; prediction: speeds"
+    )
+    add_prediction_arguments(parser)
 
 
-def validate(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - there is one validation so far
+def validate(arguments: argparse.Namespace) -> int:
+    if arguments.what == "prediction":
+        return validate_prediction(arguments)
     from service.catalogue.snapshot import shipped_snapshot
     from service.cli.memory_validation import bars, compare_all
 

@@ -71,7 +71,9 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
     _warn_about_layout(resolved, parallelism, fit)
     replicas = _replicas(inputs, parallelism, fit)
     costs = _costs(resolved, parallelism)
-    reached = _speed(resolved, costs, parallelism, fit, replicas, evidence) if costs and fit.fits else None
+    reached = (
+        _speed(resolved, costs, parallelism, fit, replicas=replicas, evidence=evidence) if costs and fit.fits else None
+    )
     powers = scoped_powers(
         inputs.accelerator,
         limit_w=inputs.power.limit_w_per_gpu,
@@ -114,7 +116,7 @@ def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
 
 
 def _slowness(resolved: Resolved, parallelism: Parallelism) -> tuple[float, float]:
-    """To choose among layouts of one size: output within the target first, then the time of a step at the asked load."""
+    """To choose among layouts of one size: output within the target first, then the step at the asked load."""
     costs = _costs(resolved, parallelism)
     if costs is None:
         return 0.0, float(parallelism.tp)
@@ -124,7 +126,9 @@ def _slowness(resolved: Resolved, parallelism: Parallelism) -> tuple[float, floa
         return 0.0, step_time_s
     tried = replace(resolved, remarks=Remarks())
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    reached = _speed(tried, costs, parallelism, fit, _replicas(resolved.inputs, parallelism, fit))
+    reached = _speed(
+        tried, costs, parallelism, fit, replicas=_replicas(resolved.inputs, parallelism, fit), evidence=None
+    )
     at_target = reached.at_target
     return -at_target.output_tokens_per_s_per_gpu.value if at_target else 0.0, step_time_s
 
@@ -169,13 +173,19 @@ def _speed(
     costs: StepCosts,
     parallelism: Parallelism,
     fit: MemoryFit,
+    *,
     replicas: Replicas,
     evidence: EvidenceStore | None,
 ) -> Speed:
     """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
     limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
     clock = 1.0
-    if limit_w is not None and tdp_w is not None and limit_w < tdp_w:  # resolution refuses what cannot be acted on
+    if limit_w is not None and tdp_w is not None and limit_w > tdp_w:
+        resolved.remarks.warn(
+            WarningCode.POWER_LIMIT_MODELLED,
+            f"a limit of {limit_w:g} W above the rated {tdp_w:g} W changes nothing",
+        )
+    elif limit_w is not None and tdp_w is not None and limit_w < tdp_w:
         clock = (limit_w / tdp_w) ** (1 / 3)
         resolved.remarks.warn(
             WarningCode.POWER_LIMIT_MODELLED,

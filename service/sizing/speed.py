@@ -1,25 +1,26 @@
 """How fast: prefill and decode apart, the closed loop at the asked load, and how likely the target is met."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.sizing.estimate import Estimate, probability_at_most
+from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
 from service.sizing.parameters import (
     NO_TAIL,
     P90_SHARE_OF_P99,
-    PREFILL_PRIOR,
-    SERVING_PRIOR,
-    SINGLE_STREAM_PRIOR,
     TPOT_P99,
     TTFT_P99,
-    TTFT_PRIOR,
     StepParameters,
     Tail,
 )
 from service.sizing.prefill import prefill_step, prompt_share_s
+from service.sizing.refinement import Belief, Beliefs
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
+from service.sizing.run_identity import configuration_of
+from service.sizing.run_terms import Phase
 from service.sizing.serving import Load, ReplicaUnderLoad, ServingPoint, largest_concurrency
 from service.sizing.step import Step, StepCosts
 from service.sizing.workload import Statistic, Target
@@ -33,7 +34,10 @@ class RateAtTarget:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Estimates of one replica. ``point`` is the closed loop at the asked load, ``full_step`` at the most that fits."""
+    """Estimates of one replica. ``point`` is the closed loop at the asked load, ``full_step`` at the most that fits.
+
+    ``beliefs`` are what stored runs say about each phase, for the answer to name them.
+    """
 
     load: Load
     prefill: Step
@@ -54,6 +58,7 @@ class Speed:
     full_concurrency: int
     cached_share_of_prefill: float
     clock_fraction: float
+    beliefs: Mapping[Phase, Belief]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +67,34 @@ class _Loop:
 
     resolved: Resolved
     replica: ReplicaUnderLoad
+    beliefs: Beliefs
     gpu_count: int
 
     def at(self, concurrency: int) -> ServingPoint:
-        return self.replica.at(concurrency)
+        """As the physics has it, corrected by what was measured near it."""
+        return self.beliefs.corrected(self.replica, self.replica.at(concurrency))
+
+    def about_tpot(self, point: ServingPoint) -> Belief:
+        return self.beliefs.serving(self.replica, self._by_physics(point))
+
+    def about_ttft(self, point: ServingPoint) -> Belief:
+        return self.beliefs.ttft(self.replica, self._by_physics(point))
+
+    def _by_physics(self, point: ServingPoint) -> ServingPoint:
+        return self.replica.at(point.concurrency) if self.beliefs.store else point
 
     def ttft_s(self, point: ServingPoint) -> Estimate:
         """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
         coverage = self.resolved.coverage_fraction
-        waiting = Estimate.within_factor(point.waiting_s, SERVING_PRIOR.factor, coverage)
-        rest = Estimate.within_factor(point.ttft_s - point.waiting_s, TTFT_PRIOR.factor, coverage)
-        return Estimate(point.ttft_s, rest.low + waiting.low, rest.high + waiting.high, coverage)
+        belief = self.about_ttft(point)
+        waiting = self.about_tpot(point).around(point.waiting_s, coverage)
+        rest = belief.around(point.ttft_s - point.waiting_s, coverage)
+        return Estimate(point.ttft_s, rest.low + waiting.low, rest.high + waiting.high, coverage, belief.basis)
 
     def tpot_s(self, point: ServingPoint) -> Estimate | None:
         if point.tpot_s is None:
             return None
-        return Estimate.within_factor(point.tpot_s, SERVING_PRIOR.factor, self.resolved.coverage_fraction)
+        return self.about_tpot(point).around(point.tpot_s, self.resolved.coverage_fraction)
 
     def requests_per_s(self, point: ServingPoint) -> Estimate:
         """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike.
@@ -88,7 +105,8 @@ class _Loop:
         gaps = self.replica.load.osl_tokens - 1
         low = ttft.low + gaps * (tpot.low if tpot else 0.0)
         high = ttft.high + gaps * (tpot.high if tpot else 0.0)
-        return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None)
+        basis = tpot.basis if tpot else ttft.basis
+        return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None, basis)
 
     def meets(self, point: ServingPoint, target: Target) -> bool:
         """The central estimate keeps the target at its statistic."""
@@ -103,9 +121,13 @@ class _Loop:
         ttft_tail, tpot_tail = tails(target.statistic)
         chances = []
         if target.ttft_s is not None:
-            chances.append(probability_at_most(target.ttft_s, median=point.ttft_s, sd=TTFT_PRIOR.sd, tail=ttft_tail))
+            chances.append(
+                probability_at_most(target.ttft_s, median=point.ttft_s, sd=self.about_ttft(point).sd, tail=ttft_tail)
+            )
         if target.tpot_s is not None and point.tpot_s is not None:
-            chances.append(probability_at_most(target.tpot_s, median=point.tpot_s, sd=SERVING_PRIOR.sd, tail=tpot_tail))
+            chances.append(
+                probability_at_most(target.tpot_s, median=point.tpot_s, sd=self.about_tpot(point).sd, tail=tpot_tail)
+            )
         return min(chances, default=None)
 
 
@@ -128,8 +150,12 @@ def speed(
     *,
     gpu_count: int,
     clock_fraction: float,
+    evidence: EvidenceStore | None = None,
 ) -> Speed:
-    """Every speed of a layout that fits, at the asked load or at the largest that keeps the target."""
+    """Every speed of a layout that fits, at the asked load or at the largest that keeps the target.
+
+    With ``evidence`` corrected by the stored runs nearest to the question; without, by physics alone.
+    """
     coverage, parameters = resolved.coverage_fraction, resolved.parameters.at_clock(clock_fraction)
     running_limit = max(1, min(fit.max_concurrency, resolved.deployment.settings.max_num_seqs * parallelism.dp))
     load = Load(
@@ -141,7 +167,7 @@ def speed(
         drafting=resolved.drafting,
     )
     replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=resolved.deployment.model.layer_count)
-    loop = _Loop(resolved, replica, gpu_count)
+    loop = _Loop(resolved, replica, _beliefs(resolved, parallelism, evidence), gpu_count)
     target = _target(resolved)
     most_at_target = None
     if target.is_set:
@@ -154,10 +180,12 @@ def speed(
         cached_tokens=load.cached_prefix_tokens,
         tokens_per_pass=load.tokens_per_pass,
     )
-    prefill_time = Estimate.within_factor(prefill.time_s, PREFILL_PRIOR.factor, coverage)
-    single = loop.at(1)
+    about_prefill = loop.beliefs.prefill(load, prefill)
+    prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio, coverage)
+    single, about_single = loop.at(1), loop.beliefs.single_stream(replica)
     requests = loop.requests_per_s(point)
-    step_prior = SINGLE_STREAM_PRIOR if point.running == 1 else SERVING_PRIOR
+    about_tpot = loop.about_tpot(point)
+    about_step = about_single if point.running == 1 else about_tpot
     return Speed(
         load=load,
         prefill=prefill,
@@ -165,9 +193,9 @@ def speed(
         input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / gpu_count),
         point=point,
         step=replica.step(point.running),
-        step_time_s=Estimate.within_factor(point.step_time_s, step_prior.factor, coverage),
-        single_user_tokens_per_s=Estimate.within_factor(
-            load.drafting.acceptance_length_tokens / single.step_time_s, SINGLE_STREAM_PRIOR.factor, coverage
+        step_time_s=about_step.around(point.step_time_s, coverage),
+        single_user_tokens_per_s=about_single.around(
+            load.drafting.acceptance_length_tokens / single.step_time_s, coverage
         ),
         ttft_s=loop.ttft_s(point),
         tpot_s=loop.tpot_s(point),
@@ -180,7 +208,37 @@ def speed(
         full_concurrency=running_limit,
         cached_share_of_prefill=_cached_share(costs, parameters, load),
         clock_fraction=clock_fraction,
+        beliefs={
+            Phase.SERVING: about_tpot,
+            Phase.TTFT: loop.about_ttft(point),
+            Phase.SINGLE_STREAM: about_single,
+            Phase.PREFILL: about_prefill,
+        },
     )
+
+
+def _beliefs(resolved: Resolved, parallelism: Parallelism, evidence: EvidenceStore | None) -> Beliefs:
+    """The question as the stored runs know it: the release only where it was asked for, no campaign."""
+    if evidence is None:
+        return NO_EVIDENCE
+    inputs, deployment = resolved.inputs, resolved.deployment
+    return Beliefs(
+        evidence,
+        configuration_of(
+            phase=Phase.SERVING,
+            accelerator=inputs.accelerator,
+            model=inputs.model,
+            engine=deployment.settings.engine.name,
+            engine_version=inputs.engine.version,
+            scheme=deployment.weights.scheme,
+            parallelism=parallelism,
+            device_count=parallelism.device_count,
+            is_drafted=resolved.drafting.draft_tokens > 0,
+        ),
+    )
+
+
+NO_EVIDENCE = Beliefs(None, None)
 
 
 def _target(resolved: Resolved) -> Target:

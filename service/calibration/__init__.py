@@ -1,0 +1,1 @@
+"""Offline: refits the numbers of the physics to stored runs, and measures how far its answers can be trusted."""

@@ -1,0 +1,98 @@
+"""Sets the factors on kriging's spread so that 80 % intervals hold, for rows and for whole campaigns of rows.
+
+Rows of one campaign miss together: an interval that holds 80 % of rows can miss every row of a campaign. The factor of
+a phase and a distance is the larger of what rows and what campaigns (their median rows) need, each tier of
+cross-validation counting alike, and shrunk to the value of all phases where there are few.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from service.calibration.cross_validation import Missed
+from service.sizing.evidence import DISTANCE_BINS
+from service.sizing.parameters import NORMAL_QUANTILE_90
+from service.sizing.run_terms import Phase
+
+COVERAGE: Final = 0.8
+ROWS_TO_TRUST, CAMPAIGNS_TO_TRUST, BIN_CAMPAIGNS_TO_TRUST = 20, 8, 20
+LARGEST: Final = 2.5
+
+
+def width_factors(missed: Sequence[Missed]) -> Mapping[Phase, tuple[float, ...]]:
+    """By phase and bin of distance."""
+    bins = range(len(DISTANCE_BINS) + 1)
+    by_bin = [[each for each in missed if _bin(each) == place] for place in bins]
+    rows_of_all = [_quantile(_rows(members), 1.0) for members in by_bin]
+    campaigns_of_all = [_quantile(_campaigns(members), 1.0) for members in by_bin]
+    factors = {}
+    for phase in Phase:
+        own = [each for each in missed if each.phase is phase]
+        campaigns_of_phase = _quantile(_campaigns(own), 1.0)
+        of_bins = []
+        for place in bins:
+            members = [each for each in own if _bin(each) == place]
+            rows, campaigns = _rows(members), _campaigns(members)
+            of_rows = _shrunk(_quantile(rows, 1.0), rows_of_all[place], len(rows), ROWS_TO_TRUST)
+            of_campaigns = _shrunk(
+                _quantile(campaigns, 1.0), campaigns_of_all[place], len(campaigns), CAMPAIGNS_TO_TRUST
+            )
+            of_campaigns = _shrunk(of_campaigns, campaigns_of_phase, len(campaigns), BIN_CAMPAIGNS_TO_TRUST)
+            of_bins.append(round(min(LARGEST, max(of_rows, of_campaigns)), 2))
+        factors[phase] = tuple(of_bins)
+    return factors
+
+
+Weighted = list[tuple[float, float]]
+
+
+def _bin(each: Missed) -> int:
+    return sum(each.distance >= edge for edge in DISTANCE_BINS)
+
+
+def _in_widths(each: Missed) -> float:
+    return each.error / (NORMAL_QUANTILE_90 * each.sd)
+
+
+def _rows(missed: Sequence[Missed]) -> Weighted:
+    """Each row's miss, a tier weighing as much as another."""
+    return _evened([(each.tier, abs(_in_widths(each))) for each in missed])
+
+
+def _campaigns(missed: Sequence[Missed]) -> Weighted:
+    """The median row's miss of each campaign in each tier."""
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for each in missed:
+        groups.setdefault((each.tier, each.campaign, each.phase), []).append(_in_widths(each))
+    return _evened([(tier, abs(float(np.median(values)))) for (tier, _, _), values in groups.items()])
+
+
+def _evened(misses: list[tuple[str, float]]) -> Weighted:
+    counts: dict[str, int] = {}
+    for tier, _ in misses:
+        counts[tier] = counts.get(tier, 0) + 1
+    return [(miss, 1 / counts[tier]) for tier, miss in misses]
+
+
+def _quantile(weighted: Weighted, without: float) -> float:
+    """The factor that holds ``COVERAGE`` of the weight."""
+    if not weighted:
+        return without
+    ordered = sorted(weighted)
+    below = np.cumsum([weight for _, weight in ordered])
+    return ordered[min(len(ordered) - 1, int(np.searchsorted(below, COVERAGE * below[-1])))][0]
+
+
+def _shrunk(own: float, general: float, count: int, to_trust: int) -> float:
+    trust = count / (count + to_trust)
+    return trust * own + (1 - trust) * general
+
+
+def with_factors(missed: Sequence[Missed], factors: Mapping[Phase, tuple[float, ...]]) -> list[Missed]:
+    """The same misses, with the intervals that these factors give."""
+    return [
+        replace(each, factor=float(np.exp(NORMAL_QUANTILE_90 * each.sd * factors[each.phase][_bin(each)])))
+        for each in missed
+    ]

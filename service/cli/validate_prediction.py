@@ -1,0 +1,83 @@
+"""``sizing validate prediction``: every published run predicted from the others, as tables and a plot."""
+
+# ruff: noqa: PLC0415 - a command imports what it needs when it runs, so that --help answers at once
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from service.calibration.cross_validation import Missed
+
+QUICK_TIERS = ("series", "accelerator")
+TIERS = ("series", "campaign", "pair", "accelerator", "model", "model-engine", "vendor")
+
+
+def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="two tiers, with the shipped numbers (no SciPy needed)")
+    parser.add_argument("--tier", dest="tiers", action="append", choices=TIERS, help="only this tier (may be repeated)")
+    parser.add_argument("--without-refit", action="store_true", help="the shipped numbers in every fold: optimistic")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="write a calibration plot")
+
+
+def validate_prediction(arguments: argparse.Namespace) -> int:
+    """Prints what is left out, how far off the answers are, and how often their intervals hold."""
+    from service.calibration.cross_validation import cross_validate
+    from service.calibration.folds import Tier
+    from service.calibration.plot import calibration_svg
+    from service.calibration.tables import tier_table
+    from service.catalogue.benchmark_evidence import measurements
+    from service.catalogue.benchmark_facts import published_runs
+    from service.catalogue.snapshot import shipped_snapshot
+
+    refits = not (arguments.quick or arguments.without_refit)
+    names = arguments.tiers or (QUICK_TIERS if arguments.quick else TIERS)
+    found = measurements(published_runs(), shipped_snapshot())
+    missed = cross_validate(
+        found.usable,
+        [Tier(name) for name in names],
+        refits=refits,
+        progress=lambda said: print(said, file=sys.stderr, flush=True),
+    )
+    print(f"{len(found.usable)} measured numbers; the physics " + _fitted(refits))
+    print(tier_table(missed))
+    for title, key in _breakdowns():
+        print(f"\nServing TPOT by {title}")
+        print("\n".join(_breakdown(missed, key)))
+    print("\nLeft out: " + "; ".join(f"{count} {why}" for why, count in _most(found.left_out)))
+    if arguments.plot:
+        arguments.plot.write_text(calibration_svg(missed), encoding="utf-8")
+    return 0
+
+
+def _fitted(refits: bool) -> str:
+    if refits:
+        return "is refitted without each fold"
+    return "keeps the shipped numbers, which have seen every run: errors are optimistic"
+
+
+def _breakdowns() -> "tuple[tuple[str, Callable[[Missed], str]], ...]":
+    return (
+        ("accelerator", lambda each: each.accelerator),
+        ("engine", lambda each: each.engine),
+        ("weight class", lambda each: each.weights),
+    )
+
+
+def _breakdown(missed: "Sequence[Missed]", key: "Callable[[Missed], str]") -> list[str]:
+    from service.calibration.tables import HEADER, line
+    from service.sizing.run_terms import Phase
+
+    lines = [HEADER]
+    for tier in dict.fromkeys(each.tier for each in missed):
+        of_tier = [each for each in missed if each.tier is tier and each.phase is Phase.SERVING]
+        names = sorted({key(each) for each in of_tier})
+        lines += [line(tier, name or "not stated", [each for each in of_tier if key(each) == name]) for name in names]
+    return lines
+
+
+def _most(left_out: "Mapping[str, int]") -> "list[tuple[str, int]]":
+    return sorted(left_out.items(), key=lambda each: (-each[1], each[0]))[:20]

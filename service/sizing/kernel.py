@@ -1,0 +1,127 @@
+"""How alike the errors of two runs are expected to be, before either is seen.
+
+The prior covariance of the residuals ln(measured / predicted) of two runs, ``[..]`` being 1 where all named fields are
+equal and known::
+
+    K = P * ( regime^2 RS + accelerator^2 [accelerator] + model^2 [model] + version^2 [release] + campaign^2 [campaign]
+              + R1 * (kind^2 [..] + … + model_accelerator^2 [..]) )
+      + R2 * run^2 [same configuration]
+
+``P`` is 1 within a phase, 0.5 between two phases of decode, else 0. ``R1`` and ``R2`` fall with the distance of batch,
+lengths and device count in powers of two, ``RS`` with the distance of what the predicted times consist of: two runs
+limited by the same thing err alike, whatever the chip.
+
+Source of the numbers: searched on leave-group-out errors of 2,448 published runs (see ``service.calibration``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# What two runs may have in common, in the order of a run's codes. R1 multiplies the ones from "kind" on.
+COMMON: Final = (
+    "accelerator",
+    "model",
+    "release",
+    "campaign",
+    "kind",
+    "accelerator_kind",
+    "model_family",
+    "model_engine",
+    "kind_family",
+    "model_accelerator",
+)
+FIRST_LOCAL: Final = COMMON.index("kind")
+CODE_COUNT: Final = len(COMMON) + 1  # and the whole configuration
+COORDINATE_COUNT: Final = 4  # log2 of batch, input, output, devices
+SHARE_COUNT: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Standard deviations of each component, and the distances (in powers of two) over which they fade."""
+
+    regime: float
+    common: tuple[float, ...]  # in the order of COMMON
+    run: float
+    noise: float
+    regime_distance: float
+    distances: tuple[float, float, float, float]  # batch, input, output, devices
+    run_distances: tuple[float, float, float]  # batch, input, output
+
+    @property
+    def variance(self) -> float:
+        """Of a run's residual without its noise."""
+        return self.regime**2 + sum(each**2 for each in self.common) + self.run**2
+
+    @property
+    def prior_sd(self) -> float:
+        return float(np.sqrt(self.variance + self.noise**2))
+
+
+RATES_KERNEL: Final = Kernel(
+    regime=0.0455,
+    common=(0.0199, 0.00325, 0.0572, 0.0, 0.136, 0.0, 0.0400, 0.0750, 0.0906, 0.0331),
+    run=0.0139,
+    noise=0.0535,
+    regime_distance=0.13,
+    distances=(1.94, 5.26, 1.93, 1.93),
+    run_distances=(7.8, 9.2, 6.5),
+)
+TTFT_KERNEL: Final = Kernel(
+    regime=0.500,
+    common=(0.0552, 0.132, 0.0879, 0.0, 0.267, 0.0220, 0.112, 0.290, 0.250, 0.0640),
+    run=0.0195,
+    noise=0.0859,
+    regime_distance=0.221,
+    distances=(1.71, 2.14, 4.1, 2.32),
+    run_distances=(7.8, 9.2, 6.5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs as arrays: integer codes (equal where alike, negative where unknown), coordinates, roots of shares."""
+
+    codes: NDArray[np.int64]
+    phases: NDArray[np.int64]
+    coordinates: Array
+    root_shares: Array
+
+
+def covariance(kernel: Kernel, phase_alike: Array, one: Runs, other: Runs) -> Array:
+    """K of every run of ``one`` with every run of ``other``; ``phase_alike`` is the table of P."""
+    alike = phase_alike[one.phases[:, None], other.phases[None, :]]
+    everywhere, nearby = np.zeros_like(alike), np.zeros_like(alike)
+    for column, sd in enumerate(kernel.common):
+        if sd:
+            (nearby if column >= FIRST_LOCAL else everywhere)[_same(one, other, column)] += sd * sd
+    squares = [_squares(one.coordinates, other.coordinates, column) for column in range(COORDINATE_COUNT)]
+    near = np.exp(-0.5 * _scaled(squares, kernel.distances))
+    near_run = np.exp(-np.sqrt(_scaled(squares, kernel.run_distances)))
+    shares = sum(_squares(one.root_shares, other.root_shares, column) for column in range(SHARE_COUNT))
+    near_regime = np.exp(-0.5 / kernel.regime_distance**2 * shares)
+    result: Array = alike * (kernel.regime**2 * near_regime + everywhere + near * nearby)
+    result += kernel.run**2 * near_run * _same(one, other, CODE_COUNT - 1)
+    return result
+
+
+def _same(one: Runs, other: Runs, column: int) -> NDArray[np.bool_]:
+    """Equal and known."""
+    first, second = one.codes[:, column, None], other.codes[None, :, column]
+    return np.asarray((first == second) & (first >= 0))
+
+
+def _squares(one: Array, other: Array, column: int) -> Array:
+    difference = one[:, column, None] - other[None, :, column]
+    return difference * difference
+
+
+def _scaled(squares: Sequence[Array], scales: Sequence[float]) -> Array:
+    """Squared distance in units of the scales; dimensions without one do not count."""
+    return np.asarray(sum(square / (scale * scale) for square, scale in zip(squares, scales, strict=False)))

@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from service.calibration.cross_validation import Missed, cross_validate
+from service.calibration.folds import Tier, folds
+from service.calibration.plot import calibration_svg, held
+from service.calibration.tables import summary, tier_table
+from service.calibration.widths import width_factors
+from service.catalogue.benchmark_evidence import Measurement, measurements
+from service.catalogue.benchmark_facts import published_runs
+from service.sizing.run_terms import Phase
+from tests.sizing.examples import shipped
+
+NORMAL_QUANTILE_90 = 1.2816
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Measurement, ...]:
+    return measurements(published_runs(), shipped()).usable
+
+
+def missed(error: float, factor: float = 1.2, campaign: str = "one", sd: float = 0.1) -> Missed:
+    return Missed(
+        tier=Tier.PAIR,
+        fold="fold",
+        phase=Phase.SERVING,
+        campaign=campaign,
+        accelerator="h100-sxm",
+        engine="vLLM",
+        weights="8",
+        error=error,
+        physics_error=2 * error,
+        sd=sd,
+        distance=0.5,
+        factor=factor,
+    )
+
+
+def test_five_folds_of_series_leave_each_row_out_once(rows: tuple[Measurement, ...]) -> None:
+    left_out = np.sum([fold.left_out for fold in folds(Tier.SERIES, rows)], axis=0)
+    assert left_out.tolist() == [1] * len(rows)
+
+
+def test_a_pair_is_left_out_only_where_both_are_known_elsewhere(rows: tuple[Measurement, ...]) -> None:
+    for fold in folds(Tier.PAIR, rows):
+        out = [row.configuration for row, is_out in zip(rows, fold.left_out, strict=True) if is_out]
+        rest = [row.configuration for row, is_out in zip(rows, fold.left_out, strict=True) if not is_out]
+        assert len({(each.accelerator, each.architecture) for each in out}) == 1
+        assert any(each.accelerator == out[0].accelerator for each in rest)
+        assert any(each.architecture == out[0].architecture for each in rest)
+
+
+def test_models_of_one_shape_are_left_out_together(rows: tuple[Measurement, ...]) -> None:
+    fold = next(fold for fold in folds(Tier.MODEL, rows) if "Llama 3.1 70B" in fold.name)
+    names = {row.setup.model.slug for row, is_out in zip(rows, fold.left_out, strict=True) if is_out}
+    assert {"llama-3.1-70b-instruct", "llama-3-70b-instruct"} <= names
+
+
+def test_a_summary_counts_rows_and_campaigns_apart() -> None:
+    # campaign "one": two of three rows inside ln 1.2 = 0.18; campaign "two": its only row outside
+    found = summary([missed(0.1), missed(0.15), missed(0.5), missed(0.4, campaign="two")])
+    assert found.row_coverage_fraction == 2 / 4
+    assert (found.campaign_coverage_fraction, found.campaign_count) == (1 / 2, 2)
+    assert found.median_error == pytest.approx((np.expm1(0.15) + np.expm1(0.4)) / 2)
+
+
+def test_widths_grow_until_four_fifths_of_rows_and_campaigns_are_inside() -> None:
+    # ten campaigns of one row that miss by 1 to 10 tenths: 8 of 10 lie within 0.8, that is 0.8 / (1.2816 * 0.1) widths,
+    # more than the largest factor that is allowed
+    rows = [missed(number / 10, campaign=str(number)) for number in range(1, 11)]
+    assert width_factors(rows)[Phase.SERVING][2] == 2.5
+    mild = [replace(each, sd=0.8 / NORMAL_QUANTILE_90) for each in rows]
+    assert width_factors(mild)[Phase.SERVING][2] == pytest.approx(1.0)
+
+
+def test_the_plot_shows_how_often_intervals_hold() -> None:
+    # half-widths of ln 1.2 for 80 %: three of four errors inside
+    rows = [missed(0.0), missed(0.1), missed(-0.15), missed(0.3)]
+    assert held(rows, 0.8) == 0.75
+    assert calibration_svg(rows).count("<polyline") == 1
+    assert "| pair | serving | 4 |" in tier_table(rows)
+
+
+def test_a_new_sweep_is_predicted_better_than_by_physics_alone(rows: tuple[Measurement, ...]) -> None:
+    found = cross_validate(rows, [Tier.SERIES], refits=False)
+    serving = summary([each for each in found if each.phase is Phase.SERVING])
+    assert serving.median_error < 0.045
+    assert serving.median_error < serving.physics_median_error / 2
+    assert 0.75 <= serving.row_coverage_fraction <= 0.95

@@ -1,0 +1,70 @@
+from collections import Counter
+
+import pytest
+
+from service.catalogue.benchmark_evidence import evidence_runs, is_usable, measurements
+from service.catalogue.benchmark_facts import mlperf_results, published_runs
+from service.sizing.evidence import EvidenceStore
+from service.sizing.run_terms import Phase
+from tests.sizing.examples import shipped
+
+
+def test_every_published_run_is_there_with_its_source() -> None:
+    runs = published_runs()
+    assert len(runs) == 3585 + 5643 + 6  # two collections and the founding documents
+    assert all(run.source and run.series and run.scenario for run in runs)
+    assert len(mlperf_results()) == 693
+
+
+def test_times_are_seconds_and_the_unknown_is_none() -> None:
+    run = next(run for run in published_runs() if run.scenario == "prefill-latency")
+    assert run.ttft_s is not None
+    assert 0.001 < run.ttft_s < 60
+    assert run.power_w is None
+    assert all(run.output_tokens_per_s != 0 for run in published_runs())
+
+
+def test_accelerators_are_slugs_of_the_catalogue_or_absent() -> None:
+    known = set(shipped().accelerators.by_slug)
+    assert {run.accelerator for run in published_runs()} - {None} <= known
+    assert {result.accelerator for result in mlperf_results()} - {None} <= known
+
+
+def test_the_founding_runs_say_what_was_inferred() -> None:
+    founding = [run for run in published_runs() if run.series.startswith("founding")]
+    assert len(founding) == 6
+    assert all("accelerator" in run.inferred and not is_usable(run) for run in founding)
+    assert {run.weights for run in founding if run.model.startswith("Qwen3-Coder")} == {None}
+
+
+def test_flagged_runs_are_kept_and_left_out_of_evidence() -> None:
+    flagged = [run for run in published_runs() if run.flag and not is_usable(run)]
+    assert len(flagged) > 1000
+    assert measurements(flagged[:200], shipped()).usable == ()
+
+
+def test_mlperf_limits_are_those_of_its_rules() -> None:
+    # MLPerf Inference, llama2-70b: Server 2000 ms TTFT and 200 ms TPOT, Interactive 450 and 40, at p99
+    limits = {
+        (result.scenario, result.ttft_p99_limit_s, result.tpot_p99_limit_s)
+        for result in mlperf_results()
+        if result.model == "llama2-70b"
+    }
+    assert limits == {("Offline", None, None), ("Server", 2.0, 0.2), ("Interactive", 0.45, 0.04)}
+
+
+@pytest.fixture(scope="module")
+def usable() -> EvidenceStore:
+    return EvidenceStore.of(evidence_runs(measurements(published_runs(), shipped()).usable))
+
+
+def test_shipped_runs_become_evidence(usable: EvidenceStore) -> None:
+    assert usable.run_count > 3500
+    assert len(usable.quarantined) < 0.05 * usable.run_count
+
+
+def test_what_is_left_out_says_why() -> None:
+    found = measurements(published_runs(), shipped())
+    phases = Counter(each.setup.phase for each in found.usable)
+    assert set(phases) == set(Phase)
+    assert all(why for why in found.left_out)
