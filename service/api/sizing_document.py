@@ -1,7 +1,7 @@
 """The answer of ``POST /sizing`` as a document, built by hand: validating it again would cost more than the physics.
 
 Its schema is ``sizing_answer.py``; the tests hold the two together. Words of closed sets are written as plain text:
-an enum costs the serialiser more than a number of the physics.
+an enum costs the serialiser more than a number of the physics, and ``_value_`` skips the descriptor of ``value``.
 """
 
 from enum import Enum
@@ -58,7 +58,7 @@ def sizing_document(
             for each in (*defaults, *resolved.remarks.assumptions)
         ],
         "warnings": [
-            *({"code": each.code.value, "detail": each.detail} for each in resolved.remarks.warnings),
+            *({"code": each.code._value_, "detail": each.detail} for each in resolved.remarks.warnings),
             *(_wide_intervals(reached) if reached else ()),
         ],
         "sources": [
@@ -92,7 +92,7 @@ def estimate(of: Estimate | None) -> dict[str, Any] | None:
         "low": of.low,
         "high": of.high,
         "coverage_fraction": of.coverage_fraction,
-        "basis": of.basis.value,
+        "basis": of.basis._value_,
     }
 
 
@@ -119,7 +119,7 @@ def _inputs(
         "accelerator_revision": accelerator.revision,
         "catalogue_revision": catalogue_revision,
         "precision": _precision(resolved),
-        "density": inputs.density.value,
+        "density": inputs.density._value_,
         "parallelism": _assumed(result.parallelism),
         "gpu_count_per_replica": result.replicas.gpu_count_per_replica,
         "replica_count": result.replicas.replica_count,
@@ -163,7 +163,7 @@ def _inputs(
         "power": {
             "limit_w_per_gpu": inputs.power.limit_w_per_gpu,
             "pue": inputs.power.pue,
-            "scope": inputs.power.scope.value,
+            "scope": inputs.power.scope._value_,
         },
         "economics": {
             "usd_per_gpu_h": inputs.economics.usd_per_gpu_h,
@@ -180,8 +180,8 @@ def _precision(resolved: Resolved) -> dict[str, Any]:
     choice = main_choice(resolved.rates, resolved.deployment.weights) if resolved.rates else None
     return {
         "weights": scheme,
-        "kv_cache": resolved.deployment.kv_cache.value,
-        "compute": choice.precision.value if choice else None,
+        "kv_cache": resolved.deployment.kv_cache._value_,
+        "compute": choice.precision._value_ if choice else None,
         "compute_reason": choice.reason if choice else None,
     }
 
@@ -253,12 +253,12 @@ def _crossover(crossover: Crossover | None) -> dict[str, Any] | None:
         "weights_only_batch": crossover.weights_only_batch,
         "batch": _finite(crossover.batch),
         "attained_batch": _finite(crossover.attained_batch),
-        "bound": crossover.bound.value,
+        "bound": crossover.bound._value_,
         "reason": crossover.reason,
         "operators": [
             {
                 "name": each.name,
-                "bound": each.bound.value,
+                "bound": each.bound._value_,
                 "arithmetic_intensity_flop_per_byte": each.arithmetic_intensity_flop_per_byte,
             }
             for each in crossover.operators
@@ -272,9 +272,8 @@ def _finite(value: float) -> float | None:
 
 
 def _terms(step: Step) -> list[dict[str, Any]]:
-    return [
-        {"name": term.name, "time_s": term.time_s, "bound": term.bound.value} for term in step.terms if term.time_s > 0
-    ]
+    terms = [term for term in step.terms if term.time_s > 0]
+    return [{"name": term.name, "time_s": term.time_s, "bound": term.bound._value_} for term in terms]
 
 
 def _prefill(reached: Speed) -> dict[str, Any]:
@@ -282,7 +281,7 @@ def _prefill(reached: Speed) -> dict[str, Any]:
     return {
         "time_s": estimate(reached.prefill_time_s),
         "input_tokens_per_s_per_gpu": estimate(reached.input_tokens_per_s_per_gpu),
-        "bound": step.bound.value,
+        "bound": step.bound._value_,
         "arithmetic_intensity_flop_per_byte": step.arithmetic_intensity_flop_per_byte,
         "mfu": step.mfu,
         "mbu": step.mbu,
@@ -296,7 +295,7 @@ def _decode(reached: Speed) -> dict[str, Any]:
         "batch": reached.point.running,
         "step_time_s": estimate(reached.step_time_s),
         "single_user_tokens_per_s": estimate(reached.single_user_tokens_per_s),
-        "bound": step.bound.value,
+        "bound": step.bound._value_,
         "mbu": step.mbu,
         "mfu": step.mfu,
         "terms": _terms(step),
@@ -322,8 +321,8 @@ def _energy(result: SizingResult) -> dict[str, Any]:
     return {
         "scopes": [
             {
-                "scope": each.scope.value,
-                "kind": each.kind.value,
+                "scope": each.scope._value_,
+                "kind": each.kind._value_,
                 "because": each.because,
                 "power_w_per_gpu": estimate(each.power_w_per_gpu),
                 "output_tokens_per_s_per_w": estimate(rate.per(each.power_w_per_gpu))
@@ -337,7 +336,7 @@ def _energy(result: SizingResult) -> dict[str, Any]:
         ],
         "at_target": {
             "concurrency": at_target.concurrency,
-            "scope": at_target.scope.value,
+            "scope": at_target.scope._value_,
             "output_tokens_per_s_per_gpu": estimate(at_target.output_tokens_per_s_per_gpu),
             "output_tokens_per_s_per_w": estimate(at_target.output_tokens_per_s_per_w),
         }

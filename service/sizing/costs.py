@@ -204,7 +204,7 @@ def _expert_matrices(
 ) -> MatrixCost:
     """2 FLOP for each parameter of k of E experts, over all devices."""
     if not model.is_moe:
-        return MatrixCost(0.0, ())
+        return MatrixCost(0.0, 0.0, ())
     share = 2 * model.experts_per_token / model.expert_count / parallelism.device_count
     return _matrix_cost([(work.scheme, share * work.expert_parameter_count) for work in weights.work], rates)
 
@@ -212,8 +212,11 @@ def _expert_matrices(
 def _matrix_cost(flop_by_scheme: list[tuple[str, float]], rates: ComputeRates) -> MatrixCost:
     sixteen_bit = rates.sixteen_bit.flop_per_s
     worked = [(flop, rates.by_scheme[scheme].flop_per_s) for scheme, flop in flop_by_scheme if flop]
+    parts = tuple([(flop / rate, rate / sixteen_bit) for flop, rate in worked])
     return MatrixCost(
-        sum(flop for flop, _ in worked), tuple((flop / rate, rate / sixteen_bit) for flop, rate in worked)
+        flop_per_token=sum([flop for flop, _ in worked]),
+        spec_s_per_token=sum([seconds for seconds, _ in parts]),
+        parts=parts,
     )
 
 

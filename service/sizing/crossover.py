@@ -49,7 +49,7 @@ def real_crossover_batch(curve: DecodeCurve) -> float:
     reads = [term for term in curve.terms if term.bound is Bound.MEMORY]
     work = [term for term in curve.terms if term.bound is Bound.COMPUTE]
     read_s, compute_s = (
-        sum(term.s_per_rank_sequence / costs.dp + term.s_per_sequence for term in terms) for terms in (reads, work)
+        sum([term.s_per_rank_sequence / costs.dp + term.s_per_sequence for term in terms]) for terms in (reads, work)
     )
     per_micro_batch = crossover_batch(
         fixed_read_time_s=sum(term.fixed_s for term in reads),

@@ -7,14 +7,14 @@ coefficients: worked out once, evaluated at any batch (or an array of batches) f
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from service.sizing.parameters import StepParameters
 from service.sizing.roofline import Bound
 from service.sizing.step import (
     Step,
     StepCosts,
     Term,
-    expert_coverage_fraction,
-    larger,
     layer_overhead_s,
     low_precision_reach,
     smaller,
@@ -41,13 +41,18 @@ class DecodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class DecodeCurve:
-    """The time of a decode step as a function of the batch of the replica."""
+    """The time of a decode step as a function of the batch of the replica.
+
+    ``untouched_share`` is the expected share of the experts that one token leaves alone, see
+    ``expert_coverage_fraction``.
+    """
 
     terms: tuple[DecodeTerm, ...]
     fixed_s: float
     s_per_rank_sequence: float
     s_per_sequence: float
     covered_s: float
+    untouched_share: float
     tokens_per_sequence: int
     costs: StepCosts
 
@@ -79,14 +84,11 @@ class DecodeCurve:
         A sequence passes the stages of a pipeline one after the other: fewer sequences than stages leave stages
         idle and make no sequence faster, so a micro-batch counts as one sequence at least.
         """
-        costs = self.costs
-        filled = larger(batch, costs.pp)
-        coverage = expert_coverage_fraction(
-            filled * self.tokens_per_sequence / costs.pp,
-            expert_count=costs.expert_count,
-            experts_per_token=costs.experts_per_token,
-        )
-        return filled, larger(batch / costs.dp, costs.pp), coverage
+        larger = np.maximum if isinstance(batch, np.ndarray) else max
+        pp = self.costs.pp
+        filled = larger(batch, pp)
+        coverage = 1 - self.untouched_share ** (filled * self.tokens_per_sequence / pp) if self.covered_s else 0.0
+        return filled, larger(batch / self.costs.dp, pp), coverage
 
 
 def decode_curve(
@@ -135,12 +137,19 @@ def decode_curve(
         DecodeTerm("layer_overhead", overhead, fixed_s=layer_overhead_s(costs, p)),
         DecodeTerm("sequence_overhead", overhead, s_per_rank_sequence=p.sequence_s),
     )
+    fixed_s = s_per_rank_sequence = s_per_sequence = covered_s = 0.0
+    for term in terms:
+        fixed_s += term.fixed_s
+        s_per_rank_sequence += term.s_per_rank_sequence
+        s_per_sequence += term.s_per_sequence
+        covered_s += term.covered_s
     return DecodeCurve(
         terms=terms,
-        fixed_s=sum(term.fixed_s for term in terms),
-        s_per_rank_sequence=sum(term.s_per_rank_sequence for term in terms),
-        s_per_sequence=sum(term.s_per_sequence for term in terms),
-        covered_s=sum(term.covered_s for term in terms),
+        fixed_s=fixed_s,
+        s_per_rank_sequence=s_per_rank_sequence,
+        s_per_sequence=s_per_sequence,
+        covered_s=covered_s,
+        untouched_share=1 - costs.experts_per_token / costs.expert_count if costs.expert_count else 1.0,
         tokens_per_sequence=tokens,
         costs=costs,
     )

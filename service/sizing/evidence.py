@@ -61,12 +61,12 @@ PHASE_ALIKE: Final = np.array(
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence.
 DISTANCE_BINS: Final = (0.25, 0.40, 0.55, 0.70)
 WIDTH_FACTORS: Final[Mapping[Phase, tuple[float, ...]]] = {
-    Phase.SERVING: (1.6, 0.96, 1.1, 1.14, 1.78),
-    Phase.SINGLE_STREAM: (1.33, 0.92, 1.48, 1.28, 1.71),
-    Phase.STATIC_BATCH: (1.24, 2.5, 1.86, 1.04, 1.34),
-    Phase.OFFLINE: (1.43, 0.92, 1.26, 1.75, 1.8),
-    Phase.PREFILL: (2.5, 2.5, 1.76, 2.5, 2.5),
-    Phase.TTFT: (1.01, 0.8, 1.63, 1.05, 1.32),
+    Phase.SERVING: (1.53, 0.89, 1.3, 1.11, 1.65),
+    Phase.SINGLE_STREAM: (1.21, 1.12, 1.54, 1.09, 1.35),
+    Phase.STATIC_BATCH: (1.14, 2.5, 1.82, 1.37, 1.23),
+    Phase.OFFLINE: (1.28, 0.84, 1.06, 1.33, 1.49),
+    Phase.PREFILL: (2.5, 2.5, 2.5, 1.42, 2.5),
+    Phase.TTFT: (1.01, 0.8, 1.7, 1.04, 1.31),
 }
 
 

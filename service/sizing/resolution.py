@@ -105,7 +105,7 @@ def _check_target_and_power(inputs: SizingInputs) -> None:
         )
     if limit_w < LOWEST_POWER_LIMIT_FRACTION * tdp_w:
         raise Invalid(
-            f"a limit is modelled down to {LOWEST_POWER_LIMIT_FRACTION * tdp_w:g} W, a quarter of the rated {tdp_w:g} W",
+            f"a limit is modelled down to a quarter of the rated {tdp_w:g} W",
             field=("power", "limit_w_per_gpu"),
         )
 

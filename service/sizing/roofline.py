@@ -1,7 +1,8 @@
 """The roofline: balance points, arithmetic intensity and the batch at which decode turns compute-bound.
 
 Source of the model: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model",
-CACM 52(4), 2009. Everything here is at the rates a vendor prints; ``decode.py`` and ``prefill.py`` add what machines reach.
+CACM 52(4), 2009. Everything here is at the rates a vendor prints; ``decode.py`` and ``prefill.py`` add what machines
+reach.
 """
 
 from enum import StrEnum

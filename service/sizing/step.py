@@ -25,12 +25,6 @@ def smaller(first: Any, limit: float) -> Any:
     return min(limit, first)
 
 
-def larger(first: Any, limit: float) -> Any:
-    if isinstance(first, np.ndarray):
-        return np.maximum(first, limit)
-    return max(limit, first)
-
-
 @dataclass(frozen=True, slots=True)
 class AttentionCost:
     """Attending to one token of context, of all the layers of one kind, per rank at printed rates.
@@ -55,15 +49,14 @@ class MatrixCost:
     """
 
     flop_per_token: float
+    spec_s_per_token: float
     parts: tuple[tuple[float, float], ...]
-
-    @property
-    def spec_s_per_token(self) -> float:
-        return sum(seconds for seconds, _ in self.parts)
 
     def reached_s_per_token(self, exponent: float) -> float:
         """Seconds when a narrow format reaches only a power of its ratio to the 16-bit rate."""
-        return sum(seconds * low_precision_reach(rate_ratio=ratio, exponent=exponent) for seconds, ratio in self.parts)
+        return sum(
+            [seconds * low_precision_reach(rate_ratio=ratio, exponent=exponent) for seconds, ratio in self.parts]
+        )
 
 
 class Launches(Enum):
@@ -131,11 +124,11 @@ class Step:
 
     @classmethod
     def of(cls, terms: tuple[Term, ...]) -> "Step":
-        return cls(terms, sum(term.time_s for term in terms))
+        return cls(terms, sum([term.time_s for term in terms]))
 
     def spec_time_s(self, bound: Bound) -> Any:
         """Memory or compute time at the printed rates: an arm of the roofline."""
-        return sum(term.spec_time_s for term in self.terms if term.bound is bound)
+        return sum([term.spec_time_s for term in self.terms if term.bound is bound])
 
     @property
     def mfu(self) -> Any:
@@ -153,18 +146,15 @@ class Step:
         return self.amount(Bound.COMPUTE) / self.amount(Bound.MEMORY)
 
     def amount(self, bound: Bound) -> Any:
-        return sum(term.amount for term in self.terms if term.bound is bound)
+        return sum([term.amount for term in self.terms if term.bound is bound])
 
     @property
     def bound(self) -> Bound:
         """The kind of limit with the most seconds."""
-        seconds = dict.fromkeys(Bound, 0.0)
-        for term in self.terms:
-            seconds[term.bound] += term.time_s
-        return max(seconds, key=lambda bound: seconds[bound])
+        return max(Bound, key=lambda bound: sum([term.time_s for term in self.terms if term.bound is bound]))
 
     def time_fraction(self, name: str) -> Any:
-        return sum(term.time_s for term in self.terms if term.name == name) / self.time_s
+        return sum([term.time_s for term in self.terms if term.name == name]) / self.time_s
 
 
 def expert_coverage_fraction(tokens: Any, *, expert_count: int, experts_per_token: int) -> Any:
