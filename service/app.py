@@ -20,18 +20,38 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse
 
 from service import __version__
-from service.api import accelerators, contract, health, language_models, problem_handlers, problem_kinds, sizing
+from service.api import (
+    accelerators,
+    benchmark_run_imports,
+    benchmark_runs,
+    contract,
+    health,
+    language_models,
+    problem_handlers,
+    problem_kinds,
+    sizing,
+)
 from service.api.middleware import BodyLimit, Failures, HeadAsGet, RequestIds
+from service.catalogue.benchmark_queries import FacetCounts
 from service.catalogue.database import create_database_engine
 from service.catalogue.loading import load_shipped_catalogue
 from service.catalogue.migrating import migrate
+from service.catalogue.shipped_benchmarks import load_shipped_runs
 from service.catalogue.snapshot import LiveCatalogue
 from service.settings import Settings
 
 log = logging.getLogger("sizing")
 
 BLOCKING_REQUESTS_AT_ONCE = 4  # measured: more threads are slower under the interpreter's lock
-ROUTERS = (sizing.router, accelerators.router, language_models.router, problem_kinds.router, health.router)
+ROUTERS = (
+    sizing.router,
+    accelerators.router,
+    language_models.router,
+    benchmark_runs.router,
+    benchmark_run_imports.router,
+    problem_kinds.router,
+    health.router,
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -75,7 +95,11 @@ def _middleware(settings: Settings) -> list[Middleware]:
     return [
         *chain,
         Middleware(Failures),
-        Middleware(BodyLimit, max_body_bytes=settings.max_body_bytes),
+        Middleware(
+            BodyLimit,
+            max_body_bytes=settings.max_body_bytes,
+            at_path={benchmark_run_imports.PATH: settings.max_import_bytes},
+        ),
     ]
 
 
@@ -85,6 +109,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], contextlib.AbstractAsyn
         anyio.to_thread.current_default_thread_limiter().total_tokens = BLOCKING_REQUESTS_AT_ONCE
         catalogue = await asyncio.to_thread(open_catalogue, settings)
         app.state.catalogue = catalogue
+        app.state.facet_counts = FacetCounts()
         watch = asyncio.create_task(_watch_other_writers(catalogue, settings.poll_interval_s))
         try:
             yield
@@ -104,6 +129,7 @@ def open_catalogue(settings: Settings) -> LiveCatalogue:
         migrate(engine)
     if settings.load_catalogue_on_start:
         load_shipped_catalogue(engine)
+        load_shipped_runs(engine)
     return LiveCatalogue(engine)
 
 

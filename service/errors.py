@@ -53,7 +53,8 @@ class UnknownRecord(NotFound):
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
         self.near = near_by_prefix(name, known)
-        hint = f"; names that begin alike: {', '.join(self.near)}" if self.near else ""
+        alike = f"names that begin alike: {', '.join(self.near)}"
+        hint = f"; {alike}" if self.near else f"; the list of {self.noun}s has them all"
         super().__init__(f"there is no {self.noun} {name[:200]!r}{hint}")
 
 

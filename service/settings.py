@@ -35,6 +35,9 @@ class Settings(BaseSettings):
         (), description="origins whose pages may call the API, separated by commas; * is any"
     )
     max_body_bytes: int = Field(8_000_000, ge=1, description="a larger request body is refused with 413")
+    max_import_bytes: int = Field(
+        600_000_000, ge=1, description="the same for POST /benchmark-run-imports, whose files go to disk"
+    )
     gzip: bool = Field(True, description="compress answers of 1 KB and more for clients that ask for it")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field("info", description="of the server")
     access_log: bool = Field(False, description="log one line per request")

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from service.catalogue.database import create_database_engine
 from service.catalogue.loading import load_shipped_catalogue
 from service.catalogue.migrating import migrate
+from service.catalogue.shipped_benchmarks import load_shipped_runs
 from tests.postgres import PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
@@ -70,4 +71,5 @@ def _load(url: str) -> None:
     engine = create_database_engine(url)
     migrate(engine)
     load_shipped_catalogue(engine)
+    load_shipped_runs(engine)
     engine.dispose()

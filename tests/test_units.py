@@ -22,6 +22,8 @@ NAMED_OTHERWISE = {
     ("ProblemKind", "status"),
     ("EvidenceRunRead", "measured"),  # maps, whose keys name the unit
     ("EvidenceRunRead", "predicted"),
+    ("MetricRead", "value"),  # the meaning beside it names the unit
+    ("MetricWrite", "value"),
 }
 
 

@@ -3,7 +3,8 @@
 import re
 
 BASE = r"(bytes|s|tokens|flop|w|j|h|kwh|usd|count|counts|fraction|probability|requests|parameters)"
-RATE = rf"{BASE}(_per_(byte|s|token|flop|w|gpu|sequence|h|kwh|replica|parameter|rank|layer|input_token|output_token))*"
+PER = "byte|s|token|flop|w|gpu|sequence|h|kwh|replica|parameter|rank|layer|user|input_token|output_token"
+RATE = rf"{BASE}(_per_({PER}))*"
 QUALIFIER = r"(_(total|one_way|per_gpu|per_sequence|at_batch|below))*"
 MEASURED = re.compile(rf"(.*_)?{RATE}{QUALIFIER}")
 

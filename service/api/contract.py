@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from service.api.import_schemas import ImportMetadata
 from service.api.problems import (
     BodyTooLarge,
     DatabaseUnavailable,
@@ -24,7 +25,7 @@ likeness. Records have revisions: a write needs `If-Match` with the `ETag` that 
 an opaque `next_cursor`. Request bodies are `application/json` in UTF-8, without repeated keys, NaN or Infinity.
 """
 
-STORED = {"accelerators", "models"}  # tags of the operations that may need the database
+STORED = {"accelerators", "models", "benchmark runs"}  # tags of the operations that may need the database
 FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
@@ -47,9 +48,10 @@ def _with_problems(contract: dict[str, Any]) -> dict[str, Any]:
     schemas = contract.setdefault("components", {}).setdefault("schemas", {})
     for name in FRAMEWORK_SCHEMAS:
         schemas.pop(name, None)
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(problem.pop("$defs"))
-    schemas["Problem"] = problem
+    for form in (Problem, ImportMetadata):  # no route's own body or answer, as the framework sees it
+        schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs"))
+        schemas[form.__name__] = schema
     for operations in contract["paths"].values():
         for operation in operations.values():
             _add_general_problems(operation)

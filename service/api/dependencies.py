@@ -7,6 +7,7 @@ from fastapi import Depends, Header, Path, Request, Response
 from sqlalchemy import Engine
 
 from service.api.problems import PreconditionInvalid
+from service.catalogue.benchmark_queries import FacetCounts
 from service.catalogue.snapshot import LiveCatalogue, Snapshot
 from service.errors import RevisionRequired
 
@@ -28,9 +29,15 @@ async def database_engine(request: Request) -> Engine:
     return catalogue.engine
 
 
+async def facet_counts(request: Request) -> FacetCounts:
+    counts: FacetCounts = request.app.state.facet_counts
+    return counts
+
+
 CatalogueDep = Annotated[LiveCatalogue, Depends(live_catalogue)]
 SnapshotDep = Annotated[Snapshot, Depends(current_snapshot)]
 EngineDep = Annotated[Engine, Depends(database_engine)]
+FacetCountsDep = Annotated[FacetCounts, Depends(facet_counts)]
 
 
 async def expected_revision(

@@ -5,6 +5,8 @@ Plain ASGI since the framework's own class of middleware costs more than the ari
 
 import logging
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +18,7 @@ from service.api.problems import REQUEST_ID_KEY, BodyTooLarge, InternalError, ht
 log = logging.getLogger("sizing")
 
 SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+NO_OTHER_LIMITS: Mapping[str, int] = MappingProxyType({})
 SECURITY_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "x-frame-options": "DENY"}
 
 
@@ -76,19 +79,24 @@ class Failures:
 
 
 class BodyLimit:
-    """Refuses a large body by its declared length before reading it, and an undeclared one as soon as it is large."""
+    """Refuses a large body by its declared length before reading it, and an undeclared one as soon as it is large.
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+    ``at_path`` has the limits of paths that take more than the others.
+    """
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int, at_path: Mapping[str, int] = NO_OTHER_LIMITS) -> None:
         self.app = app
         self.max_body_bytes = max_body_bytes
+        self.at_path = at_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        error = BodyTooLarge(f"a request body may have at most {self.max_body_bytes} bytes")
+        limit_bytes = self.at_path.get(scope["path"], self.max_body_bytes)
+        error = BodyTooLarge(f"a request body may have at most {limit_bytes} bytes here")
         length = Headers(scope=scope).get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self.max_body_bytes:
+        if length.isdecimal() and int(length[:20]) > limit_bytes:
             await http_problem_response(scope, error)(scope, receive, send)
             return
         received_bytes = 0
@@ -97,7 +105,7 @@ class BodyLimit:
             nonlocal received_bytes
             message = await receive()
             received_bytes += len(message.get("body", b""))
-            if received_bytes > self.max_body_bytes:
+            if received_bytes > limit_bytes:
                 raise error
             return message
 

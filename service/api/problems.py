@@ -57,6 +57,7 @@ class Problem(BaseModel):
     instance: str = Field(description="path of the request")
     request_id: str = Field(description="also in the X-Request-ID header; quote it when asking for help")
     errors: list[FieldError] = Field(description="what is wrong, field by field; empty when no field is to blame")
+    files: list[dict[str, Any]] | None = Field(None, description="what became of each file of an import, as in a 201")
     candidates: list[str] | None = Field(None, description="the slugs that an ambiguous name may mean")
 
 

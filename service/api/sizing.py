@@ -28,7 +28,6 @@ from service.errors import (
     Invalid,
     ParallelismNotLegal,
     RateNotPublished,
-    RecordRetired,
     UnknownChoice,
 )
 from service.sizing.architectures import language_model_from_config
@@ -94,7 +93,9 @@ class GivenConfig(RequestModel):
 
 class PrecisionRequest(RequestModel):
     weights: Name | None = Field(None, description="numeric format or scheme of a checkpoint; left out, its own")
-    kv_cache: Choice[Precision] | None = Field(None, description="left out, the checkpoint's or the engine's default")
+    kv_cache: Choice[Precision] | None = Field(
+        None, description="fp32, bf16, fp16, fp8 or int8; left out, the checkpoint's or the engine's default"
+    )
     compute: Choice[Precision] | None = Field(
         None, description="left out, the native rate of the weights' format if published, else 16 bits"
     )
@@ -236,7 +237,6 @@ class SizingRequest(RequestModel):
         MediaTypeNotSupported,
         ParallelismNotLegal,
         RateNotPublished,
-        RecordRetired,
         RequestInvalid,
         UnknownChoice,
     ),

@@ -194,7 +194,8 @@ class CrossoverRead(AnswerModel):
     )
     weights_only_batch: float = Field(description="textbook: balance point x bytes per weight / 2, dense model")
     batch: float | None = Field(
-        description="real bytes, KV reads and expert coverage at spec rates; null when decode never turns"
+        description="real bytes, KV reads and expert coverage at spec rates, in sequences of the replica (a pipeline's "
+        "micro-batches hold batch / pp each); null when decode never turns"
     )
     attained_batch: float | None = Field(description="the same at the fitted efficiencies")
     bound: Bound
@@ -203,8 +204,11 @@ class CrossoverRead(AnswerModel):
 
 
 class TermRead(AnswerModel):
+    """A term of the sum that the time is."""
+
     name: str
     time_s: float
+    spec_time_s: float = Field(description="at printed rates; 0 for fixed overheads")
     bound: Bound
 
 

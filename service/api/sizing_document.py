@@ -272,8 +272,11 @@ def _finite(value: float) -> float | None:
 
 
 def _terms(step: Step) -> list[dict[str, Any]]:
-    terms = [term for term in step.terms if term.time_s > 0]
-    return [{"name": term.name, "time_s": term.time_s, "bound": term.bound._value_} for term in terms]
+    return [
+        {"name": term.name, "time_s": term.time_s, "spec_time_s": term.spec_time_s, "bound": term.bound._value_}
+        for term in step.terms
+        if term.time_s > 0
+    ]
 
 
 def _prefill(reached: Speed) -> dict[str, Any]:
@@ -374,5 +377,7 @@ def _wide_intervals(reached: Speed) -> list[dict[str, str]]:
     ]
     if not wide:
         return []
-    detail = f"{', '.join(wide)}: the interval is wider than the value; a stored run of a similar setup narrows it"
+    detail = (
+        f"{', '.join(wide)}: the interval is wider than the value: fitted physics, no stored run near it is used yet"
+    )
     return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER.value, "detail": detail}]

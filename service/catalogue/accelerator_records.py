@@ -148,6 +148,7 @@ class AcceleratorRecord(RecordPart):
             tdp_w=_per_gpu(power.tdp, count),
             system_power_w_per_gpu=power.system_w_per_gpu(),
             provisioned_w_per_gpu=_per_gpu(power.provisioned, count),
+            unverified_figures=frozenset(path for path, _, _, unverified in self.figures() if unverified),
         )
 
     def _scale_up(self) -> ScaleUp:

@@ -22,6 +22,19 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
+RUN_KEYS = ("accelerator", "model", "engine", "submitter", "measured_on", "evidence_revision")
+RUN_FIGURES = (
+    "ttft_central_s",
+    "ttft_p99_s",
+    "tpot_central_s",
+    "tpot_p99_s",
+    "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
+    "output_tokens_per_s_per_user",
+    "input_tokens_per_s",
+    "power_w",
+)
+
 
 class Origin(StrEnum):
     """Who wrote a revision: a release of this service, or a user of this deployment."""
@@ -129,6 +142,110 @@ class CatalogueStateRow(Table, table=True):
     """One row. ``revision`` counts the writes to the catalogue; a snapshot is of one revision."""
 
     __tablename__ = "catalogue_state"
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+    id: int = Field(default=1, primary_key=True)
+    revision: int = Field(default=0)
+    shipped_digest: str | None = Field(default=None, max_length=64)
+
+
+class BenchmarkRunRow(Table, table=True):
+    """A measured run, never changed after it was stored: ``benchmark_records.BenchmarkRun`` says what each field is.
+
+    One run of one file is stored once. The indexes are what a list of a million runs needs: the first keys of a
+    question, and for each figure that is sorted by, the runs of one scenario in its order.
+    """
+
+    __tablename__ = "benchmark_run"
+    __table_args__ = (
+        Index("uq_benchmark_run_content", "content_digest", "file_index", unique=True),
+        CheckConstraint("origin IN ('shipped', 'user')", name="origin_known"),
+        CheckConstraint("file_index >= 0", name="file_index_not_negative"),
+        Index("ix_benchmark_run_configuration", "accelerator", "model", "weights", "scenario", "concurrency", "id"),
+        Index("ix_benchmark_run_pair_key", "pair_key", "scenario", "id"),
+        *(Index(f"ix_benchmark_run_{column}", column, "id") for column in RUN_KEYS),
+        *(Index(f"ix_benchmark_run_scenario_{column}", "scenario", column, "id") for column in RUN_FIGURES),
+    )
+
+    id: str = Field(primary_key=True, max_length=18)
+    origin: str = Field(max_length=10)
+    created_at: datetime = Field(sa_type=UtcDateTime)
+    evidence_revision: int
+    content_digest: str = Field(max_length=64)
+    file_index: int
+    file_name: str | None = Field(default=None, max_length=300)
+    tool: str | None = Field(default=None, max_length=100)
+    tool_version: str | None = Field(default=None, max_length=100)
+    accelerator: str | None = Field(default=None, max_length=100)
+    accelerator_revision: int | None = None
+    accelerator_name: str | None = Field(default=None, max_length=300)
+    gpu_count: int | None = None
+    node_count: int | None = None
+    model: str | None = Field(default=None, max_length=100)
+    model_name: str | None = Field(default=None, max_length=500)
+    weights: str | None = Field(default=None, max_length=100)
+    kv_cache: str | None = Field(default=None, max_length=100)
+    compute: str | None = Field(default=None, max_length=100)
+    engine: str | None = Field(default=None, max_length=100)
+    engine_version: str | None = Field(default=None, max_length=100)
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    layout: str | None = Field(default=None, max_length=100)
+    speculation: str | None = Field(default=None, max_length=100)
+    prefix_caching: bool | None = None
+    scenario: str | None = Field(default=None, max_length=40)
+    concurrency: float | None = None
+    request_rate_per_s: float | None = None
+    isl_mean_tokens: float | None = None
+    isl_std_tokens: float | None = None
+    osl_mean_tokens: float | None = None
+    osl_std_tokens: float | None = None
+    mlperf_version: str | None = Field(default=None, max_length=40)
+    mlperf_division: str | None = Field(default=None, max_length=40)
+    mlperf_availability: str | None = Field(default=None, max_length=40)
+    mlperf_valid: bool | None = None
+    submitter: str | None = Field(default=None, max_length=200)
+    system_name: str | None = Field(default=None, max_length=500)
+    ttft_limit_s: float | None = None
+    tpot_limit_s: float | None = None
+    pair_key: str | None = Field(default=None, max_length=32)
+    ttft_p50_s: float | None = None
+    ttft_p99_s: float | None = None
+    ttft_central_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_mean_s: float | None = None
+    tpot_p99_s: float | None = None
+    tpot_central_s: float | None = None
+    output_tokens_per_s: float | None = None
+    output_tokens_per_s_per_gpu: float | None = None
+    output_tokens_per_s_per_user: float | None = None
+    input_tokens_per_s: float | None = None
+    power_w: float | None = None
+    power_scope: str | None = Field(default=None, max_length=20)
+    measured_by: str | None = Field(default=None, max_length=200)
+    measured_on: str | None = Field(default=None, max_length=10)
+    source_title: str | None = Field(default=None, max_length=500)
+    source_ref: str | None = Field(default=None, max_length=500)
+    calibrates: bool
+    details: str = Field(sa_type=Text)
+
+
+class DeletedRunRow(Table, table=True):
+    """A run that was deleted, and at which revision: how other processes learn of it."""
+
+    __tablename__ = "deleted_benchmark_run"
+    __table_args__ = (Index("ix_deleted_benchmark_run_evidence_revision", "evidence_revision"),)
+
+    id: str = Field(primary_key=True, max_length=18)
+    evidence_revision: int
+
+
+class EvidenceStateRow(Table, table=True):
+    """One row. ``revision`` counts the writes to the runs; each run carries the revision that stored it."""
+
+    __tablename__ = "evidence_state"
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
     id: int = Field(default=1, primary_key=True)

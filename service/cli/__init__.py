@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from service import __version__
-from service.cli import catalogue, server, size, validate
+from service.cli import catalogue, import_runs, server, size, validate
 from service.errors import ServiceError
 
 EPILOG = """\
@@ -21,6 +21,7 @@ examples:
   sizing accelerators --vendor NVIDIA              what is in the catalogue
   sizing models --json | jq .
   sizing import-model config.json --slug my-model  a model of your own
+  sizing import-runs results/ --accelerator h100-sxm --gpu-count 4 --precision fp8
 
 Every setting is also an environment variable, such as SIZING_DATABASE_URL; `sizing serve --list-settings` names them.
 Commands that only read use the configured database, or the shipped catalogue where there is none yet.
@@ -47,6 +48,12 @@ COMMANDS = (
         "store a model from its config.json",
         catalogue.add_import_model_arguments,
         catalogue.import_model,
+    ),
+    Command(
+        "import-runs",
+        "store the runs of benchmark result files",
+        import_runs.add_import_runs_arguments,
+        import_runs.import_runs,
     ),
     Command("validate", "how the answers do on published facts", validate.add_validate_arguments, validate.validate),
     Command("migrate", "bring the database up to date", server.add_migrate_arguments, server.migrate_database),
@@ -75,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
         subparser = commands.add_parser(
             command.name,
             help=command.summary,
-            description=command.summary[0].upper() + command.summary[1:] + ".",
+            description=command.summary[0].upper() + command.summary[1:].removesuffix("?") + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )

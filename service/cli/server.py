@@ -101,15 +101,17 @@ def migrate_database(arguments: argparse.Namespace) -> int:
     from service.catalogue.database import create_database_engine
     from service.catalogue.loading import load_shipped_catalogue
     from service.catalogue.migrating import migrate
+    from service.catalogue.shipped_benchmarks import load_shipped_runs
 
     engine = create_database_engine(settings.database_url, sqlite_synchronous=settings.sqlite_synchronous)
     try:
         revision = migrate(engine)
         written = load_shipped_catalogue(engine)
+        runs = load_shipped_runs(engine)
     finally:
         engine.dispose()
     url = engine.url.render_as_string(hide_password=True)
-    print(f"{url} is at migration {revision}; {written} records of the shipped catalogue stored")
+    print(f"{url} is at migration {revision}; {written} records of the shipped catalogue and {runs} runs stored")
     return 0
 
 

@@ -49,6 +49,7 @@ class Accelerator:
     """One GPU of a system, and the system it comes in; compared by identity, as models are.
 
     "GPU" is the unit that a buyer counts; ``devices_per_gpu`` is how many devices software sees in it.
+    ``unverified_figures`` names those that no source of weight carries, as paths of the catalogue's record.
     ``usable_memory_bytes`` is what a driver reports (measured, or derived and said so in its sources).
     """
 
@@ -70,6 +71,7 @@ class Accelerator:
     tdp_w: float | None = None
     system_power_w_per_gpu: float | None = None
     provisioned_w_per_gpu: float | None = None
+    unverified_figures: frozenset[str] = frozenset()
 
     def peak_flop_per_s(self, precision: Precision, density: Density) -> float:
         """The published rate, or an error that lists what is published: never a ratio of another rate."""

@@ -143,8 +143,8 @@ def step_costs(
     """Seconds per unit of work of one replica of the model on ``tp * pp * dp`` devices.
 
     Assumes: a pipeline of pp stages works on pp micro-batches, each reading its stage's weights once, so the
-    time for all sequences to advance by a token reads the whole model once per tp rank. Experts are spread
-    over all tp x dp devices of a stage.
+    time for all sequences to advance by a token reads the whole model once per tp rank, and a stage's devices
+    exchange the activations of its own layers. Experts are spread over all tp x dp devices of a stage.
     """
     bandwidth = device.memory_bandwidth_bytes_per_s
     if bandwidth is None:
@@ -153,9 +153,13 @@ def step_costs(
     (whole,) = pipeline_stages(model.layer_count, 1)
     index_flop_per_s = device.peak_rates_flop_per_s.get((Precision.FP8, Density.DENSE), rates.sixteen_bit.flop_per_s)
     all_reduces = (1 if ep > 1 else ALL_REDUCES_PER_LAYER) * model.layer_count
-    reduce_bytes = all_reduces * all_reduce_bytes(tokens=1, hidden_size=model.hidden_size, tp=tp)
-    exchange_bytes = weights.moe_layer_count * all_to_all_bytes(
-        tokens=1 / tp, hidden_size=model.hidden_size, experts_per_token=model.experts_per_token, ep=ep
+    reduce_bytes = all_reduces / pp * all_reduce_bytes(tokens=1, hidden_size=model.hidden_size, tp=tp)
+    exchange_bytes = (
+        weights.moe_layer_count
+        / pp
+        * all_to_all_bytes(
+            tokens=1 / tp, hidden_size=model.hidden_size, experts_per_token=model.experts_per_token, ep=ep
+        )
     )
     state_bytes = state_bytes_per_sequence(model, tp=tp)
     return StepCosts(

@@ -26,7 +26,10 @@ class OperatorBound:
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """``batch`` at printed rates and ``attained_batch`` at fitted efficiencies; infinity is never."""
+    """``batch`` at printed rates and ``attained_batch`` at fitted efficiencies; infinity is never.
+
+    Both count sequences of the replica, so each of the pp micro-batches of a pipeline holds batch / pp of them.
+    """
 
     balance_point_flop_per_byte: float
     arithmetic_intensity_flop_per_byte: float

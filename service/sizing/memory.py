@@ -76,7 +76,7 @@ def memory_fit(deployment: Deployment, parallelism: Parallelism, *, length_token
         state_bytes_per_sequence=fullest.pool.state_bytes_per_sequence,
         capacity_tokens=floor(min(concurrency, UNLIMITED) * length_tokens) * parallelism.dp,
         max_concurrency=floor(min(concurrency, UNLIMITED)) * parallelism.dp,
-        max_context_tokens=min(int(min(longest, UNLIMITED)), model.max_context_tokens or UNLIMITED),
+        max_context_tokens=min(int(min(longest, UNLIMITED)), settings.max_model_len_tokens),
         shortfall_bytes=max(per_request * pool.block_bytes - fullest.budget_bytes, fullest.overcommitted_bytes, 0.0),
         would_start=refusal is None,
         refusal=refusal,

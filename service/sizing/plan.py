@@ -68,7 +68,7 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
     resolved = resolve(inputs)
     parallelism, minimum_gpu_count = _layout(resolved)
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    _warn_about_layout(resolved, parallelism, fit)
+    _warn_about_layout(resolved, parallelism, fit, minimum_gpu_count)
     replicas = _replicas(inputs, parallelism, fit)
     costs = _costs(resolved, parallelism)
     reached = (
@@ -275,7 +275,7 @@ def _verdict(resolved: Resolved, fit: MemoryFit, reached: Speed | None) -> Verdi
     )
 
 
-def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: MemoryFit) -> None:
+def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: MemoryFit, minimum: int | None) -> None:
     model, remarks = resolved.deployment.model, resolved.remarks
     if model.has_latent_attention and parallelism.tp > 1:
         remarks.warn(
@@ -300,7 +300,8 @@ def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: Memory
         remarks.warn(
             WarningCode.DOES_NOT_FIT,
             f"{fit.shortfall_bytes:.0f} bytes are missing on each GPU for one request of {resolved.request_tokens} "
-            "tokens; no speed is given for what cannot run",
+            "tokens; no speed is given for what cannot run"
+            + ("" if minimum else "; no layout that published links can join holds it either"),
         )
     elif not fit.would_start:
         settings = resolved.deployment.settings

@@ -99,8 +99,9 @@ class RankMemory:
 
     @property
     def overcommitted_bytes(self) -> float:
+        """Whole bytes: a sum that comes out at all of the device leaves a residue of rounding, which is not memory."""
         spent = self.weight_bytes + self.activation_bytes + self.runtime_bytes + self.reserved_bytes
-        return max(0.0, spent + max(0.0, self.budget_bytes) - self.usable_bytes)
+        return max(0.0, floor(spent + max(0.0, self.budget_bytes) - self.usable_bytes + ROUNDING_BYTES))
 
     @property
     def block_count(self) -> int:
@@ -129,6 +130,9 @@ def padding_bytes(model: LanguageModel, weights: ServedWeights, parallelism: Par
     width = layer_widths(model).expert / (parallelism.tp if parallelism.ep == 1 else 1)
     padded = ceil(width / MXFP4_COLUMNS) * MXFP4_COLUMNS
     return weights.expert_read_bytes / (parallelism.tp * parallelism.dp) * (padded / width - 1)
+
+
+ROUNDING_BYTES = 0.5
 
 
 @lru_cache(maxsize=512)

@@ -29,6 +29,7 @@ class WarningCode(StrEnum):
     RATE_NOT_SUSTAINED = "rate_not_sustained"
     REQUESTS_QUEUE = "requests_queue"
     DRAFTER_NOT_IN_CHECKPOINT = "drafter_not_in_checkpoint"
+    FIGURE_UNVERIFIED = "figure_unverified"
     MEMORY_IS_SHARED = "memory_is_shared"
     SPEED_NOT_MODELLED = "speed_not_modelled"
 

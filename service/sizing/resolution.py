@@ -60,6 +60,11 @@ def resolve(inputs: SizingInputs) -> Resolved:
     drafting, draft_weight_bytes = _drafting(inputs, total_bytes=weights.total_bytes, remarks=remarks)
     coverage = 0.8 if inputs.accelerator.vendor in VENDORS_WITH_COVERAGE else None
     _warn_outside_evidence(inputs, isl, osl, coverage, remarks)
+    remarks.assume(
+        "memory.usable_bytes_per_gpu",
+        round(device.usable_memory_bytes),
+        "what a driver or an engine reports, or derived: see memory of the accelerator's record; printed GB may be GiB",
+    )
     deployment = Deployment(
         inputs.model,
         weights,
@@ -237,6 +242,7 @@ def _rates(inputs: SizingInputs, deployment: Deployment, remarks: Remarks) -> Co
             only_sparse = device.has_rate(native, Density.SPARSE)
             code = WarningCode.SPARSE_RATE_ONLY if only_sparse else WarningCode.PRECISION_NOT_NATIVE
             remarks.warn(code, choice.reason)
+    _warn_about_figures(device, rates, density, remarks)
     if asked is None:
         main = main_choice(rates, deployment.weights)
         remarks.assume("precision.compute", main.precision, main.reason)
@@ -252,6 +258,17 @@ def _speed_not_modelled(settings: EngineSettings) -> str | None:
     if settings.context_shards > 1:
         return "the time of a step with decode context parallel is not modelled"
     return None
+
+
+def _warn_about_figures(device: Accelerator, rates: ComputeRates, density: Density, remarks: Remarks) -> None:
+    """Name the figures behind this answer that are marked unverified in the catalogue."""
+    used = {f"peak_rates.{choice.precision}.{density}" for choice in (rates.sixteen_bit, *rates.by_scheme.values())}
+    used |= {"memory.capacity", "memory.usable", "memory.bandwidth"}
+    if weak := sorted(used & device.unverified_figures):
+        remarks.warn(
+            WarningCode.FIGURE_UNVERIFIED,
+            f"{', '.join(weak)} of {device.slug}: derived or recalled, and marked unverified in its record",
+        )
 
 
 def main_choice(rates: ComputeRates, weights: ServedWeights) -> ComputeChoice:

@@ -17,7 +17,12 @@ from service.settings import Settings
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 METHODS_WITH_ETAG = ("put", "delete")
-RECORDS = {"models": "gpt-oss-20b", "accelerators": "h100-sxm", "problems": "name_taken"}
+RECORDS = {
+    "models": "gpt-oss-20b",
+    "accelerators": "h100-sxm",
+    "problems": "name_taken",
+    "benchmark-runs": "00wes1q2ct9knnn315",
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def contract(app: FastAPI) -> dict[str, Any]:
 def url_of(path: str) -> str:
     """The path with a record that is there."""
     record = RECORDS.get(path.split("/")[1], "")
-    return path.format(slug=record, code=record)
+    return path.format(slug=record, code=record, id=record)
 
 
 def operations(contract: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """Memory fit, by hand: weights, what an engine sets aside, and what is left for the KV cache."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -137,6 +138,16 @@ def test_what_fits_at_a_length_fits_at_every_shorter_one(short: int, extra: int)
         return answer("gpt-oss-120b", "h100-sxm", parallelism=Parallelism(tp=2), workload=workload).fit.max_concurrency
 
     assert concurrency(short) >= concurrency(short + extra)
+
+
+@pytest.mark.parametrize("slug", ["qwen3-8b", "llama-3.3-70b-instruct", "deepseek-r1", "gemma-3-27b-it"])
+def test_what_does_not_fit_lacks_something(slug: str) -> None:
+    # Sums of eleven digits leave a residue of rounding, which is not a shortfall.
+    parts = ("rtx-4090", "l40s", "h100-sxm", "b200-sxm", "gb200-nvl72", "mi300x", "mi325x")
+    for part, tp, pp in product(parts, (1, 2, 4, 8), (1, 2, 4)):
+        if tp * pp <= 8:
+            fit = answer(slug, part, parallelism=Parallelism(tp=tp, pp=pp)).fit
+            assert fit.fits == (fit.shortfall_bytes == 0), (slug, part, tp, pp)
 
 
 def test_an_fp8_cache_holds_twice_the_tokens_of_bf16() -> None:

@@ -131,6 +131,19 @@ def test_tensor_parallel_all_reduce_by_hand() -> None:
     assert costs.all_reduce_s_per_token == pytest.approx(160 * 2 * 8192 * 2 * 7 / 8 / 450e9)
 
 
+def test_a_stage_exchanges_its_own_layers_only_and_one_token_passes_all_stages() -> None:
+    alone = costs_of("llama-3.3-70b-instruct", "h100-sxm", layout=Parallelism(tp=2))
+    staged = costs_of("llama-3.3-70b-instruct", "h100-sxm", layout=Parallelism(tp=2, pp=4))
+    one, four = (
+        term_s(prefill_step(costs, ROOFLINE, prompt_tokens=1024, tokens_per_pass=8192), "communication")
+        for costs in (alone, staged)
+    )
+    assert one == pytest.approx(1024 * 160 * 2 * 8192 * 2 / 2 / 450e9)
+    assert four == pytest.approx(one)
+    decoding = [decode_curve(costs, ROOFLINE, context_tokens=1000).step(1) for costs in (alone, staged)]
+    assert term_s(decoding[0], "communication") == pytest.approx(term_s(decoding[1], "communication"))
+
+
 def test_a_mesh_of_direct_links_gives_a_small_group_its_share() -> None:
     # MI300X: seven links of 64 GB/s one way; a pair uses one of them.
     pair = costs_of("llama-3.3-70b-instruct", "mi300x", layout=Parallelism(tp=2))

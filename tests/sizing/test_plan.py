@@ -219,6 +219,14 @@ def test_a_power_limit_above_the_rating_changes_nothing_and_says_so() -> None:
     assert limited.powers == answer(LLAMA, GB200).powers
 
 
+def test_an_answer_that_rests_on_unverified_figures_names_them() -> None:
+    # MI455X: dense FP8 is half of a figure that its page does not label.
+    result = answer("qwen3-8b", "mi455x", precision=PrecisionAsked(weights="fp8"))
+    warning = next(w for w in result.resolved.remarks.warnings if w.code is WarningCode.FIGURE_UNVERIFIED)
+    assert "peak_rates.fp8.dense" in warning.detail
+    assert WarningCode.FIGURE_UNVERIFIED not in warning_codes(answer(LLAMA, H100))
+
+
 def test_shared_memory_is_said_to_be_shared() -> None:
     assert WarningCode.MEMORY_IS_SHARED in warning_codes(answer("qwen3-8b", "dgx-spark-gb10"))
 

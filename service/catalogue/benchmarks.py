@@ -1,0 +1,144 @@
+"""How benchmark runs are kept: stored once by content, listed by key, deleted for good.
+
+Functions take the session of an ``evidence_writing`` block, or of any session to read. Each write counts up one
+revision, and a run carries the revision that stored it, so that ``changes_since`` tells another process what is new
+without reading everything again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, Table, insert, select, update
+from sqlmodel import Session
+
+from service.catalogue.benchmark_records import BenchmarkRun
+from service.catalogue.database import writing_transaction
+from service.catalogue.tables import BenchmarkRunRow, DeletedRunRow, EvidenceStateRow, Origin
+from service.errors import Conflict, NotFound
+
+RUNS: Table = BenchmarkRunRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
+DELETED: Table = DeletedRunRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
+STATE: Table = EvidenceStateRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
+FIELDS = tuple(each.name for each in fields(BenchmarkRun))
+COLUMNS = tuple(RUNS.c[name] for name in FIELDS)
+VARIABLES_AT_ONCE = 500
+
+
+class UnknownBenchmarkRun(NotFound):
+    code = "unknown_benchmark_run"
+    title = "Unknown benchmark run"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no benchmark run {run_id[:40]!r}; GET /benchmark-runs lists them")
+
+
+class ShippedRunKept(Conflict):
+    """Deleting it would last until the next release only, and would change every deployment's answers apart."""
+
+    code = "shipped_run_kept"
+    title = "A shipped run cannot be deleted"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"{run_id} is published evidence that this release ships; only runs that users stored can be deleted"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened after one revision, up to ``revision``: take the deleted ones away first, then add."""
+
+    revision: int
+    added: Sequence[BenchmarkRun]
+    deleted: Sequence[str]
+
+
+@contextmanager
+def evidence_writing(engine: Engine) -> Iterator[tuple[Session, int]]:
+    """A write to the runs: one transaction, and the revision that it makes.
+
+    The counter's row is written first: on Postgres it is what concurrent writers wait for.
+    """
+    with writing_transaction(engine) as session:
+        connection = session.connection()
+        connection.execute(update(STATE).values(revision=STATE.c.revision + 1))
+        yield session, evidence_revision(connection)
+
+
+def evidence_revision(connection: Connection) -> int:
+    """Counts the writes to the runs."""
+    revision: int = connection.execute(select(STATE.c.revision)).scalar_one()
+    return revision
+
+
+def save_runs(session: Session, runs: Iterable[BenchmarkRun], *, revision: int) -> None:
+    """Store runs that are not stored yet, in bulk."""
+    rows = [{**_values(run), "evidence_revision": revision} for run in runs]
+    if rows:
+        session.connection().execute(insert(RUNS), rows)
+
+
+def get_run(session: Session, run_id: str) -> BenchmarkRun:
+    row = session.connection().execute(select(*COLUMNS).where(RUNS.c.id == run_id)).first()
+    if row is None:
+        raise UnknownBenchmarkRun(run_id)
+    return run_of(row)
+
+
+def runs_of_content(session: Session, digests: Iterable[str]) -> Mapping[tuple[str, int], BenchmarkRun]:
+    """The stored runs of these files, by content and position: the same file twice is one run."""
+    found: dict[tuple[str, int], BenchmarkRun] = {}
+    for some in in_parts(sorted(set(digests))):
+        for row in session.connection().execute(select(*COLUMNS).where(RUNS.c.content_digest.in_(some))):
+            run = run_of(row)
+            found[run.content_digest, run.file_index] = run
+    return found
+
+
+def delete_run(session: Session, run_id: str, *, revision: int) -> None:
+    """A user's run alone; what is shipped is refused with the reason."""
+    run = get_run(session, run_id)
+    if run.origin is Origin.SHIPPED:
+        raise ShippedRunKept(run_id)
+    forget_runs(session, [run_id], revision=revision)
+
+
+def forget_runs(session: Session, ids: Iterable[str], *, revision: int) -> None:
+    """Delete them, whoever stored them, and note it for other processes."""
+    connection = session.connection()
+    for some in in_parts(list(ids)):
+        connection.execute(RUNS.delete().where(RUNS.c.id.in_(some)))
+        connection.execute(DELETED.delete().where(DELETED.c.id.in_(some)))
+        connection.execute(insert(DELETED), [{"id": each, "evidence_revision": revision} for each in some])
+
+
+def changes_since(session: Session, revision: int) -> Changes:
+    """The runs stored, and the ids deleted, after that revision; from revision 0 every run there is.
+
+    A run that was stored and deleted in between is only among the deleted.
+    """
+    connection = session.connection()
+    current = evidence_revision(connection)
+    added = connection.execute(
+        select(*COLUMNS).where(RUNS.c.evidence_revision > revision, RUNS.c.evidence_revision <= current)
+    )
+    deleted = connection.execute(select(DELETED.c.id).where(DELETED.c.evidence_revision > revision))
+    return Changes(current, [run_of(row) for row in added], [each.id for each in deleted])
+
+
+def run_of(row: Row[Any]) -> BenchmarkRun:
+    """A row of ``COLUMNS``."""
+    values = dict(zip(FIELDS, row, strict=True))
+    values["origin"] = Origin(values["origin"])
+    return BenchmarkRun(**values)
+
+
+def in_parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Few enough at once for a statement's variables."""
+    return (items[start : start + VARIABLES_AT_ONCE] for start in range(0, len(items), VARIABLES_AT_ONCE))
+
+
+def _values(run: BenchmarkRun) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in FIELDS}

@@ -1,0 +1,185 @@
+"""``sizing import-runs``: result files, folders of them, or a folder that is watched for new ones."""
+
+# ruff: noqa: PLC0415 - a command imports what it needs when it runs, so that --help answers at once
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from service.cli.settings import add_database_argument, settings_of
+from service.errors import ServiceError
+
+if TYPE_CHECKING:
+    from service.api.import_schemas import ImportedFileRead, ImportMetadata
+    from service.catalogue.snapshot import LiveCatalogue
+
+EPILOG = """\
+examples:
+  sizing import-runs results/ --accelerator h100-sxm --gpu-count 4 --precision fp8
+  sizing import-runs sweep.zip power.csv --accelerator gb200 --gpu-count 8 --model gpt-oss-120b --precision mxfp4
+  sizing import-runs --watch results/ --accelerator mi300x --gpu-count 8 --precision fp8
+
+What a file says itself need not be given. Files that are given together are read together: a power log gives its power
+to the runs of its time. The same file again is the same run. The exit code is 1 when a file was refused.
+"""
+WATCH_INTERVAL_S = 2.0
+TEXTS = {
+    "accelerator": "slug or alias, such as h100-sxm",
+    "model": "slug, alias or Hub name",
+    "precision": "of the weights, such as fp8 or awq-int4",
+    "engine": "such as vllm",
+    "engine-version": "such as 0.33.0",
+    "scenario": "such as closed_loop, open_loop, offline_max",
+    "speculation": "method of speculative decoding, or none",
+    "utc-offset": "of times without a zone, such as +02:00",
+    "measured-by": "who measured",
+    "source-title": "where the runs were published",
+    "source-ref": "its address",
+    "kind": "tool that wrote the files; left out, told by their content",
+}
+COUNTS = ("gpu-count", "node-count", "tp", "pp", "ep", "dp", "batch")
+NUMBERS = ("isl-tokens", "osl-tokens", "concurrency", "request-rate-per-s")
+
+
+class SaidInvalid(ServiceError):
+    code = "metadata_invalid"
+    title = "What is said of the runs cannot be used"
+
+
+class NoFiles(ServiceError):
+    code = "no_files"
+    title = "There is nothing to import"
+
+
+def add_import_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("files", nargs="*", metavar="FILE", help="result files, zip archives, or folders of them")
+    for name, help_text in TEXTS.items():
+        parser.add_argument(f"--{name}", help=help_text)
+    for name in COUNTS:
+        parser.add_argument(f"--{name}", type=int, metavar="N")
+    for name in NUMBERS:
+        parser.add_argument(f"--{name}", type=float, metavar="X")
+    parser.add_argument(
+        "--nobody-knows", action="append", default=[], metavar="FIELD", help="asked for, and stored as unknown"
+    )
+    parser.add_argument("--atomic", action="store_true", help="store every file or none")
+    parser.add_argument("--watch", metavar="DIR", help="import what is there and what comes, until stopped")
+    parser.add_argument("--json", action="store_true", help="the report as one JSON document")
+    add_database_argument(parser)
+
+
+def import_runs(arguments: argparse.Namespace) -> int:
+    from service.app import open_catalogue
+
+    if not arguments.files and not arguments.watch:
+        raise NoFiles("name files or folders, or a folder to --watch")
+    metadata = _metadata(arguments)
+    files = [(_label(path, root), path) for root in map(Path, arguments.files) for path in _files_of(root)]
+    if arguments.files and not files:
+        raise NoFiles("there is no file in what was named")
+    catalogue = open_catalogue(settings_of(arguments))
+    try:
+        code = _import(files, metadata, catalogue, arguments) if files else 0
+        if arguments.watch:
+            _watch(Path(arguments.watch), metadata, catalogue, arguments)
+    finally:
+        catalogue.engine.dispose()
+    return code
+
+
+def _metadata(arguments: argparse.Namespace) -> "ImportMetadata":
+    """The flags as the API's metadata, with the same checks."""
+    from pydantic import ValidationError
+
+    from service.api.import_schemas import ImportMetadata
+
+    names = [name.replace("-", "_") for name in (*TEXTS, *COUNTS, *NUMBERS, "nobody-knows")]
+    said = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    try:
+        return ImportMetadata.model_validate(said)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        flag = str(first["loc"][0]).replace("_", "-") if first["loc"] else "?"
+        raise SaidInvalid(f"--{flag}: {first['msg']}") from None
+
+
+def _files_of(root: Path) -> list[Path]:
+    """The file itself, or the files below a folder, hidden ones left out."""
+    if not root.is_dir():
+        return [root]
+    found = (path for path in root.rglob("*") if path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts))
+
+
+def _label(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if root.is_dir() else path.name
+
+
+def _opened(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, BinaryIO]]:
+    """One at a time."""
+    for label, path in files:
+        with path.open("rb") as stream:
+            yield label, stream
+
+
+def _import(
+    files: list[tuple[str, Path]],
+    metadata: "ImportMetadata",
+    catalogue: "LiveCatalogue",
+    arguments: argparse.Namespace,
+) -> int:
+    from service.api.run_importing import import_runs as import_opened
+
+    reports = import_opened(
+        _opened(files), metadata, snapshot=catalogue.refresh(), engine=catalogue.engine, atomic=arguments.atomic
+    )
+    if arguments.json:
+        document: dict[str, Any] = {"files": [each.model_dump(mode="json") for each in reports]}
+        print(json.dumps(document, indent=None if arguments.watch else 2), flush=True)
+    else:
+        for report in reports:
+            _print(report)
+    return 0 if all(each.accepted for each in reports) else 1
+
+
+def _print(report: "ImportedFileRead") -> None:
+    if not report.accepted:
+        print(f"{report.name}: refused: {report.reason}", file=sys.stderr, flush=True)
+        return
+    new = sum(not run.already_stored for run in report.runs)
+    known = len(report.runs) - new
+    beside = "belongs to runs of another file" if not report.runs else f"{new} stored"
+    print(f"{report.name}: {beside}{f', {known} stored already' if known else ''} ({report.kind})", flush=True)
+    for warning in report.warnings:
+        print(f"  {warning}")
+    if report.missing:
+        print(f"  still unknown: {', '.join(report.missing)}")
+
+
+def _watch(folder: Path, metadata: "ImportMetadata", catalogue: "LiveCatalogue", arguments: argparse.Namespace) -> None:
+    """A file is read once it has kept its size and time for one round: what is still being written waits."""
+    if not folder.is_dir():
+        raise NoFiles(f"{folder} is no folder")
+    seen: dict[Path, tuple[int, int]] = {}
+    done: dict[Path, tuple[int, int]] = {}
+    while True:
+        now = {path: (status.st_size, status.st_mtime_ns) for path, status in _statuses(folder)}
+        ready = [path for path, state in now.items() if seen.get(path) == state and done.get(path) != state]
+        if ready:
+            _import([(_label(path, folder), path) for path in ready], metadata, catalogue, arguments)
+            done |= {path: now[path] for path in ready}
+        seen = now
+        time.sleep(WATCH_INTERVAL_S)
+
+
+def _statuses(folder: Path) -> Iterator[tuple[Path, Any]]:
+    for path in _files_of(folder):
+        try:
+            yield path, path.stat()
+        except OSError:  # gone since it was listed
+            continue
