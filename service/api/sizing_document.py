@@ -378,6 +378,6 @@ def _wide_intervals(reached: Speed) -> list[dict[str, str]]:
     if not wide:
         return []
     detail = (
-        f"{', '.join(wide)}: the interval is wider than the value: fitted physics, no stored run near it is used yet"
+        f"{', '.join(wide)}: the interval is wider than the value, as it is while answers rest on physics alone"
     )
     return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER.value, "detail": detail}]

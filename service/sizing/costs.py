@@ -57,9 +57,9 @@ class ComputeChoice:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ComputeRates:
-    """The rate of everything in 16 bits, and of each scheme of the checkpoint."""
+    """The rate of everything in 16 bits, and of each scheme of the checkpoint; compared by identity, as what they serve."""
 
     sixteen_bit: ComputeChoice
     by_scheme: Mapping[str, ComputeChoice]
@@ -108,6 +108,7 @@ EQUIVALENT_RATES = {  # one data path, two block formats: vendors print one name
 }
 
 
+@lru_cache(maxsize=512)
 def compute_rates(
     device: Accelerator, *, weights: ServedWeights, asked: Precision | None, density: Density
 ) -> ComputeRates:
@@ -131,6 +132,7 @@ def compute_rates(
     )
 
 
+@lru_cache(maxsize=512)
 def step_costs(
     *,
     model: LanguageModel,

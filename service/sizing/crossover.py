@@ -67,14 +67,17 @@ def real_crossover_batch(curve: DecodeCurve) -> float:
 
 def crossover(
     costs: StepCosts,
-    parameters: StepParameters,
+    attained: DecodeCurve,
     *,
     batch: int,
     context_tokens: float,
     weight_element_bytes: float,
     compute_flop_per_s: float,
 ) -> Crossover:
-    """Both figures, and what each group of operators is bound by at the asked batch."""
+    """Both figures, and what each group of operators is bound by at the asked batch.
+
+    ``attained`` is the decode step at the fitted efficiencies.
+    """
     balance = balance_point_flop_per_byte(
         peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=costs.memory_bandwidth_bytes_per_s
     )
@@ -91,7 +94,7 @@ def crossover(
             balance_point_flop_per_byte=balance, bytes_per_parameter=weight_element_bytes
         ),
         batch=at_spec,
-        attained_batch=real_crossover_batch(decode_curve(costs, parameters, context_tokens=context_tokens)),
+        attained_batch=real_crossover_batch(attained),
         bound=Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY,
         reason=_reason(costs, batch=batch, crossover=at_spec, context_tokens=context_tokens),
         operators=_operators(step),

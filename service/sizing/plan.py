@@ -87,9 +87,7 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
         replicas=replicas,
         fit=fit,
         minimum_gpu_count=minimum_gpu_count,
-        crossover=_crossover(resolved, resolved.rates, costs, batch=reached.point.running if reached else 1)
-        if costs and resolved.rates
-        else None,
+        crossover=_crossover(resolved, resolved.rates, costs, reached) if costs and resolved.rates else None,
         speed=reached,
         powers=powers,
         at_target=_at_target(inputs, reached, powers),
@@ -203,13 +201,14 @@ def _speed(
     )
 
 
-def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, *, batch: int) -> Crossover:
-    weights = resolved.deployment.weights
+def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, reached: Speed | None) -> Crossover:
+    """At the batch that runs, or for one sequence where nothing does."""
+    weights, context_tokens = resolved.deployment.weights, resolved.mean_context_tokens
     return crossover(
         costs,
-        resolved.parameters,
-        batch=batch,
-        context_tokens=resolved.mean_context_tokens,
+        reached.plain if reached else decode_curve(costs, resolved.parameters, context_tokens=context_tokens),
+        batch=reached.point.running if reached else 1,
+        context_tokens=context_tokens,
         weight_element_bytes=SCHEMES[weights.main_scheme].element.element_bytes,
         compute_flop_per_s=main_choice(rates, weights).flop_per_s,
     )

@@ -7,7 +7,6 @@ Fitted to 1,407 published closed-loop runs; what a scheduler does with bursts is
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 
 from service.sizing.decode import DecodeCurve, decode_curve
 from service.sizing.parameters import StepParameters
@@ -166,19 +165,31 @@ class ReplicaUnderLoad:
         )
 
 
-def largest_concurrency(meets: Callable[[int], bool], *, most: int) -> int:
-    """The largest concurrency of 1 to ``most`` that still meets a limit; 0 when a single request does not.
+def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) -> int:
+    """The largest concurrency of 1 to ``most`` whose share of a limit is at most 1; 0 when a single request exceeds it.
 
-    Assumes: a limit once missed stays missed as the concurrency grows.
+    Assumes: the share does not fall as the concurrency grows. Times grow nearly in a straight line with it, so the
+    next guess lies on the line between the two ends, and every other one halves what is left.
 
-    >>> largest_concurrency(lambda concurrency: concurrency <= 37, most=1024)
+    >>> largest_concurrency(lambda concurrency: concurrency / 37, most=1024)
     37
     """
-    low, high = 0, most
-    while low < high:
-        middle = ceil((low + high) / 2)
-        if meets(middle):
-            low = middle
+    high, high_share = most, share_of_limit(most)
+    if high_share <= 1:
+        return most
+    low, low_share = 1, share_of_limit(1)
+    if low_share > 1:
+        return 0
+    by_line = True
+    while high - low > 1:
+        middle = (low + high) // 2
+        if by_line:
+            guess = low + int((1 - low_share) / (high_share - low_share) * (high - low))
+            middle = min(max(guess, low + 1), high - 1)
+        by_line = not by_line
+        share = share_of_limit(middle)
+        if share <= 1:
+            low, low_share = middle, share
         else:
-            high = middle - 1
+            high, high_share = middle, share
     return low

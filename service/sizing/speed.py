@@ -1,8 +1,10 @@
 """How fast: prefill and decode apart, the closed loop at the asked load, and how likely the target is met."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
+from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Estimate, probability_at_most
 from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
@@ -56,6 +58,7 @@ class Speed:
     at_target: RateAtTarget | None
     full_step: Step
     full_concurrency: int
+    plain: DecodeCurve
     cached_share_of_prefill: float
     clock_fraction: float
     beliefs: Mapping[Phase, Belief]
@@ -108,13 +111,17 @@ class _Loop:
         basis = tpot.basis if tpot else ttft.basis
         return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None, basis)
 
-    def meets(self, point: ServingPoint, target: Target) -> bool:
-        """The central estimate keeps the target at its statistic."""
+    def share_of(self, target: Target) -> Callable[[int], float]:
+        """How much of the target, at its statistic, the central estimate at a concurrency uses up."""
         ttft, tpot = tails(target.statistic)
-        within_ttft = target.ttft_s is None or point.ttft_s * ttft.ratio <= target.ttft_s
-        return within_ttft and (
-            target.tpot_s is None or point.tpot_s is None or point.tpot_s * tpot.ratio <= target.tpot_s
-        )
+        longest_ttft_s = inf if target.ttft_s is None else target.ttft_s / ttft.ratio
+        longest_tpot_s = inf if target.tpot_s is None else target.tpot_s / tpot.ratio
+
+        def share(concurrency: int) -> float:
+            point = self.at(concurrency)
+            return max(point.ttft_s / longest_ttft_s, (point.tpot_s or 0.0) / longest_tpot_s)
+
+        return share
 
     def target_probability(self, point: ServingPoint, target: Target) -> float | None:
         """That both limits are kept: the smaller of the two, since their errors go together."""
@@ -171,7 +178,7 @@ def speed(
     target = _target(resolved)
     most_at_target = None
     if target.is_set:
-        most_at_target = largest_concurrency(lambda number: loop.meets(loop.at(number), target), most=running_limit)
+        most_at_target = largest_concurrency(loop.share_of(target), most=running_limit)
     point = loop.at(_concurrency(resolved, loop, running_limit, most_at_target))
     prefill = prefill_step(
         costs,
@@ -206,6 +213,7 @@ def speed(
         at_target=_rate_at_target(loop, most_at_target),
         full_step=replica.plain.step(running_limit),
         full_concurrency=running_limit,
+        plain=replica.plain,
         cached_share_of_prefill=_cached_share(costs, parameters, load),
         clock_fraction=clock_fraction,
         beliefs={
@@ -272,7 +280,9 @@ def _concurrency(resolved: Resolved, loop: _Loop, running_limit: int, most_at_ta
         return asked.concurrency
     if asked.request_rate_per_s is not None:
         rate = asked.request_rate_per_s
-        below = largest_concurrency(lambda number: loop.at(number).requests_per_s < rate, most=running_limit)
+        below = largest_concurrency(
+            lambda number: loop.at(number).requests_per_s / rate * JUST_BELOW, most=running_limit
+        )
         if below == running_limit:
             remarks.warn(
                 WarningCode.RATE_NOT_SUSTAINED,
@@ -289,6 +299,9 @@ def _concurrency(resolved: Resolved, loop: _Loop, running_limit: int, most_at_ta
         max(1, most_at_target),
         "the largest that fits and meets the target" if most_at_target else "one request alone misses the target",
     )
+
+
+JUST_BELOW = 1 + 1e-12  # a rate that is reached exactly is not below
 
 
 def _rate_at_target(loop: _Loop, concurrency: int | None) -> RateAtTarget | None:

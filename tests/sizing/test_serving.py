@@ -5,6 +5,8 @@ from itertools import pairwise
 from math import exp, log
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.sizing.estimate import Estimate, probability_at_most
 from service.sizing.parallelism import Parallelism
@@ -177,8 +179,13 @@ def test_a_long_context_is_outside_the_evidence() -> None:
 
 
 def test_the_largest_concurrency_is_zero_when_none_meets() -> None:
-    assert largest_concurrency(lambda concurrency: concurrency < 1, most=1000) == 0
-    assert largest_concurrency(lambda concurrency: concurrency > 0, most=1000) == 1000
+    assert largest_concurrency(lambda _: 2.0, most=1000) == 0
+    assert largest_concurrency(lambda _: 1.0, most=1000) == 1000
+
+
+@given(limit=st.integers(1, 5000), most=st.integers(1, 5000), bend=st.floats(0.2, 5))
+def test_the_search_finds_the_last_that_keeps_the_limit_whatever_the_curve(limit: int, most: int, bend: float) -> None:
+    assert largest_concurrency(lambda number: (number / limit) ** bend, most=most) == min(limit, most)
 
 
 def test_a_rate_has_its_low_end_at_the_slow_end_of_the_time() -> None:
