@@ -65,22 +65,31 @@ def sizing_document(
             *accelerator.cited,
             *(stored_model.cited if stored_model else ()),
             {"title": resolved.deployment.settings.engine.source, "url": None},
-            *({"title": each.title, "url": each.url} for each in _citations(result)),
+            *_citations(result),
         ],
     }
 
 
-def _citations(result: SizingResult) -> list[Citation]:
+def _cited(*citations: Citation) -> list[dict[str, str]]:
+    return [{"title": each.title, "url": each.url} for each in citations]
+
+
+CITED_FITTED_RUNS, CITED_TAIL_RUNS, CITED_LIMITS = _cited(*FITTED_RUNS), _cited(*TAIL_RUNS), _cited(MLPERF_LIMITS)
+CITED_POWER_RUNS = _cited(*BOARD_POWER_RUNS, *WALL_POWER_RUNS)
+
+
+def _citations(result: SizingResult) -> list[dict[str, str]]:
     """Of the numbers of the method that this answer rests on."""
-    cited: list[Citation] = []
+    cited: list[dict[str, str]] = []
+    target = result.resolved.inputs.target
     if result.speed:
-        cited += FITTED_RUNS
-        if result.resolved.inputs.target.statistic in (Statistic.P90, Statistic.P99):
-            cited += TAIL_RUNS
-        if not result.resolved.inputs.target.is_set:
-            cited.append(MLPERF_LIMITS)
+        cited += CITED_FITTED_RUNS
+        if target.statistic in (Statistic.P90, Statistic.P99):
+            cited += CITED_TAIL_RUNS
+        if not target.is_set:
+            cited += CITED_LIMITS
     if any(each.power_w_per_gpu for each in result.powers):
-        cited += (*BOARD_POWER_RUNS, *WALL_POWER_RUNS)
+        cited += CITED_POWER_RUNS
     return cited
 
 
@@ -377,7 +386,5 @@ def _wide_intervals(reached: Speed) -> list[dict[str, str]]:
     ]
     if not wide:
         return []
-    detail = (
-        f"{', '.join(wide)}: the interval is wider than the value, as it is while answers rest on physics alone"
-    )
+    detail = f"{', '.join(wide)}: the interval is wider than the value, as it is while answers rest on physics alone"
     return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER.value, "detail": detail}]

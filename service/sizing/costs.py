@@ -59,7 +59,7 @@ class ComputeChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputeRates:
-    """The rate of everything in 16 bits, and of each scheme of the checkpoint; compared by identity, as what they serve."""
+    """The rate of everything in 16 bits, and of each scheme of the checkpoint; compared by identity."""
 
     sixteen_bit: ComputeChoice
     by_scheme: Mapping[str, ComputeChoice]

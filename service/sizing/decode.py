@@ -5,7 +5,7 @@ coefficients: worked out once, evaluated at any batch (or an array of batches) f
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from service.sizing.step import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeTerm:
+class DecodeTerm(NamedTuple):
     """``fixed + per_rank_sequence * sequences of a dp rank + per_sequence * batch + covered * expert coverage``.
 
     ``spec_fraction`` of it is the time at printed rates, whatever the batch, and ``spec_rate`` what is done in a

@@ -1,8 +1,8 @@
 """A predicted number with the interval that it is expected to lie in."""
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import erf, log, sqrt
+from typing import NamedTuple
 
 from service.sizing.parameters import NO_TAIL, Tail
 
@@ -17,8 +17,7 @@ class Basis(StrEnum):
     MODELLED = "modelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """``low`` to ``high`` holds the truth in ``coverage_fraction`` of cases; ``None`` where that was never measured."""
 
     value: float
@@ -63,7 +62,7 @@ class Estimate:
 
     def without_coverage(self) -> "Estimate":
         """The same interval, with nothing claimed of how often it holds."""
-        return replace(self, coverage_fraction=None)
+        return self._replace(coverage_fraction=None)
 
     def reciprocal_of(self, numerator: float) -> "Estimate":
         """A rate from a time: the slow end of the time is the low end of the rate."""

@@ -126,8 +126,7 @@ class Beliefs:
         first_s = (point.ttft_s - point.waiting_s) * ttft_ratio
         residence_s = first_s + (replica.load.osl_tokens - 1) * (tpot_s or 0.0)
         waiting_s = (point.concurrency / point.running - 1) * residence_s
-        return replace(
-            point,
+        return point._replace(
             step_time_s=point.step_time_s * step.ratio,
             tpot_s=tpot_s,
             ttft_s=first_s + waiting_s,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -34,8 +34,7 @@ class WarningCode(StrEnum):
     SPEED_NOT_MODELLED = "speed_not_modelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
+class Assumption(NamedTuple):
     """A value that the caller did not give, and where it comes from."""
 
     field: str
@@ -43,8 +42,7 @@ class Assumption:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Caution:
+class Caution(NamedTuple):
     code: WarningCode
     detail: str
 

@@ -7,6 +7,7 @@ Fitted to 1,407 published closed-loop runs; what a scheduler does with bursts is
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.sizing.decode import DecodeCurve, decode_curve
 from service.sizing.parameters import StepParameters
@@ -51,8 +52,7 @@ class Load:
         return self.isl_tokens - self.cached_prefix_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class ServingPoint:
+class ServingPoint(NamedTuple):
     """One concurrency. ``tpot_s`` is ``None`` when a request has one output token.
 
     ``waiting_s`` is the part of the TTFT that a request waits for a place among the running ones.

@@ -10,7 +10,7 @@ Numbers and NumPy arrays both work as batches and lengths.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,8 +101,7 @@ class StepCosts:
         return self.head_flop_per_sequence / self.sixteen_bit_flop_per_s
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """A named share of a step, in seconds as predicted and at printed rates, and what kind of limit it is.
 
     ``amount`` is the work of one rank: bytes of a memory term, FLOP of a compute term.
@@ -115,8 +114,7 @@ class Term:
     amount: Any = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """The terms of one step and what follows from them."""
 
     terms: tuple[Term, ...]
