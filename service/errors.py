@@ -15,8 +15,7 @@
     │   ├── ConfigInvalid             a config.json with a missing, wrong or contradictory field
     │   ├── CheckpointInvalid         a checkpoint's index or header that contradicts itself or the config
     │   ├── ParallelismNotLegal       a layout that the model or the system cannot have
-    │   ├── RateNotPublished          no published rate at that precision and density
-    │   └── FieldNotActedOn           a field that this release would have to ignore
+    │   └── RateNotPublished          no published rate at that precision and density
     ├── Conflict
     │   ├── NameTaken                 a slug or alias already belongs to another record
     │   └── RevisionMismatch          the record has moved on since it was read
@@ -153,11 +152,6 @@ class ParallelismNotLegal(Invalid):
 class RateNotPublished(Invalid):
     code = "rate_not_published"
     title = "The accelerator has no published rate at that precision and density"
-
-
-class FieldNotActedOn(Invalid):
-    code = "field_not_acted_on"
-    title = "This release does not act on the field"
 
 
 class Conflict(ServiceError):

@@ -24,7 +24,6 @@ from service.catalogue.snapshot import Snapshot
 from service.errors import (
     ArchitectureNotSupported,
     ConfigInvalid,
-    FieldNotActedOn,
     Invalid,
     ParallelismNotLegal,
     RateNotPublished,
@@ -231,7 +230,6 @@ class SizingRequest(RequestModel):
     responses=problem_responses(
         ArchitectureNotSupported,
         ConfigInvalid,
-        FieldNotActedOn,
         Invalid,
         MalformedBody,
         MediaTypeNotSupported,

@@ -68,9 +68,6 @@ class EconomicsAsked:
     on: str | None = None
 
 
-FILL = "fill"
-
-
 @dataclass(frozen=True, slots=True)
 class SizingInputs:
     """``parallelism`` of ``None`` is "auto"; ``replica_count`` of ``None`` is as many as the system holds."""
