@@ -96,6 +96,8 @@ class StepParameters:
 
     def at_clock(self, clock_fraction: float) -> "StepParameters":
         """All arithmetic slower by a lower clock; memory and links as they are."""
+        if clock_fraction == 1:
+            return self
         return replace(self, flop=self.flop / clock_fraction, prefill=self.prefill / clock_fraction)
 
     @classmethod
