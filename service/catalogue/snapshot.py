@@ -53,10 +53,6 @@ class SnapshotAccelerator(SnapshotRecord):
     def accelerator(self) -> Accelerator:
         return self.record.to_accelerator()
 
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        return self.record.sources
-
     @cached_property
     def cited(self) -> list[dict[str, str]]:
         """The sources as an answer names them."""
@@ -71,10 +67,6 @@ class SnapshotLanguageModel(SnapshotRecord):
     @cached_property
     def model(self) -> LanguageModel:
         return self.record.to_language_model()
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        return self.record.sources
 
     @cached_property
     def cited(self) -> list[dict[str, str]]:

@@ -15,6 +15,7 @@ from service.sizing.step import (
     Step,
     StepCosts,
     Term,
+    expert_coverage_fraction,
     layer_overhead_s,
     low_precision_reach,
     smaller,
@@ -40,18 +41,13 @@ class DecodeTerm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodeCurve:
-    """The time of a decode step as a function of the batch of the replica.
-
-    ``untouched_share`` is the expected share of the experts that one token leaves alone, see
-    ``expert_coverage_fraction``.
-    """
+    """The time of a decode step as a function of the batch of the replica."""
 
     terms: tuple[DecodeTerm, ...]
     fixed_s: float
     s_per_rank_sequence: float
     s_per_sequence: float
     covered_s: float
-    untouched_share: float
     tokens_per_sequence: int
     costs: StepCosts
 
@@ -86,7 +82,11 @@ class DecodeCurve:
         larger = np.maximum if isinstance(batch, np.ndarray) else max
         pp = self.costs.pp
         filled = larger(batch, pp)
-        coverage = 1 - self.untouched_share ** (filled * self.tokens_per_sequence / pp) if self.covered_s else 0.0
+        coverage = expert_coverage_fraction(
+            filled * self.tokens_per_sequence / pp,
+            expert_count=self.costs.expert_count,
+            experts_per_token=self.costs.experts_per_token,
+        )
         return filled, larger(batch / self.costs.dp, pp), coverage
 
 
@@ -148,7 +148,6 @@ def decode_curve(
         s_per_rank_sequence=s_per_rank_sequence,
         s_per_sequence=s_per_sequence,
         covered_s=covered_s,
-        untouched_share=1 - costs.experts_per_token / costs.expert_count if costs.expert_count else 1.0,
         tokens_per_sequence=tokens,
         costs=costs,
     )

@@ -23,7 +23,7 @@ def test_a_slug_and_an_alias_lead_to_the_same_record_in_any_case(engine: Engine)
     assert snapshot.accelerator("GB200-NVL72") is entry
     assert entry.revision == 1
     assert entry.accelerator.gpu_count == 72
-    assert entry.sources
+    assert entry.record.sources
 
 
 def test_a_name_is_never_resolved_by_likeness(engine: Engine) -> None:
