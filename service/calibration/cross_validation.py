@@ -78,9 +78,10 @@ def predicted_from(
     for row in np.flatnonzero(wanted).tolist():
         by_configuration.setdefault(_asked(runs[row].configuration), []).append(row)
     for configuration, members in by_configuration.items():
-        answers = store.refine_many(configuration, [runs[row].point for row in members])
-        for row, answer in zip(members, answers, strict=True):
+        near = store.about(configuration)
+        for row in members:
             run, measurement = runs[row], rows[row]
+            answer = near.at(run.point)
             kernel = store.kernels[run.configuration.phase is Phase.TTFT]
             yield Missed(
                 tier=fold.tier,

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from service.calibration.cross_validation import Missed
-from service.sizing.evidence import DISTANCE_BINS
+from service.sizing.neighbourhood import DISTANCE_BINS
 from service.sizing.parameters import NORMAL_QUANTILE_90
 from service.sizing.run_terms import Phase
 

@@ -100,7 +100,7 @@ def evidence_runs(usable: Iterable[Measurement], numbers: Mapping[str, float] = 
         return []
     predicted = run_time(stacked(each.terms for each in listed), numbers)
     return [
-        Run(each.id, each.configuration, point_of(each, tuple(shares)), log(each.value_s / float(time_s)))
+        Run(each.id, each.configuration, point_of(each, tuple(shares)), log(each.value_s / float(time_s)), each.value_s)
         for each, time_s, shares in zip(listed, predicted.time_s, predicted.shares.tolist(), strict=True)
     ]
 

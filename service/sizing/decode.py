@@ -53,14 +53,14 @@ class DecodeCurve:
 
     def time_s(self, batch: Any) -> Any:
         """The sum of all terms."""
-        batch, per_rank, coverage = self._work(batch)
+        batch, per_rank, coverage = self.work(batch)
         return (
             self.fixed_s + self.s_per_rank_sequence * per_rank + self.s_per_sequence * batch + self.covered_s * coverage
         )
 
     def step(self, batch: Any) -> Step:
         """Term by term."""
-        batch, per_rank, coverage = self._work(batch)
+        batch, per_rank, coverage = self.work(batch)
         terms = []
         for term in self.terms:
             time_s = (
@@ -73,7 +73,7 @@ class DecodeCurve:
             terms.append(Term(term.name, time_s, spec_time_s, term.bound, spec_time_s * term.spec_rate))
         return Step.of(tuple(terms))
 
-    def _work(self, batch: Any) -> tuple[Any, Any, Any]:
+    def work(self, batch: Any) -> tuple[Any, Any, Any]:
         """Sequences of the replica, of a dp rank, and the coverage of experts by a micro-batch of the pipeline.
 
         A sequence passes the stages of a pipeline one after the other: fewer sequences than stages leave stages

@@ -1,24 +1,22 @@
 """Measured runs as evidence: what the stored runs nearest to a question say about the error of the physics.
 
 ``answer = physics * exp(shift)``, between ``answer / factor`` and ``answer * factor``. Shift and spread are those of a
-Gaussian process (kriging) over the log residuals of stored runs. With no run the shift is 0 and the spread its
-prior; a run that is added sharpens answers near it and no others.
+Gaussian process (kriging) over the log residuals of stored runs (``neighbourhood.py``). With no run the shift is 0 and
+the spread its prior; a run that is added sharpens answers near it and no others.
 
 An ``EvidenceStore`` never changes: adding or removing runs makes another that shares what stays. Answers depend on
 which runs are stored, not on the order in which they came, and one question is answered as it is among many.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby, islice
-from math import exp, inf, log2, sqrt
+from math import inf, log2
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from service.sizing.estimate import Basis
 from service.sizing.evidence_index import (
     CAMPAIGN,
     EMPTY_INDEX,
@@ -26,40 +24,19 @@ from service.sizing.evidence_index import (
     OF_GROUPS,
     POOL_SIZE,
     RELEASE,
-    RESIDUAL_AT,
-    SHARES_AT,
     Cell,
     Codes,
     Index,
-    coordinates_of,
     group,
 )
-from service.sizing.kernel import (
-    CODE_COUNT,
-    COORDINATE_COUNT,
-    RATES_KERNEL,
-    TTFT_KERNEL,
-    Array,
-    Kernel,
-    Runs,
-    covariance,
-)
-from service.sizing.parameters import NORMAL_QUANTILE_90
+from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Kernel
+from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
-KEPT_POOLS: Final = 4096
-OUTLIER_SD, MOST_NOISE = 2.0, 400.0
-LEANS_ON: Final = 5
-FARTHEST_CALIBRATED: Final = 0.95  # beyond, the evidence says next to nothing
-
-# P: 1 within a phase, half between two phases of decode.
-PHASE_ALIKE: Final = np.array(
-    [[1.0 if one is two else 0.5 * (one.is_decode and two.is_decode) for two in PHASES] for one in PHASES]
-)
+KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence.
-DISTANCE_BINS: Final = (0.25, 0.40, 0.55, 0.70)
 WIDTH_FACTORS: Final[Mapping[Phase, tuple[float, ...]]] = {
     Phase.SERVING: (1.53, 0.89, 1.3, 1.11, 1.65),
     Phase.SINGLE_STREAM: (1.21, 1.12, 1.54, 1.09, 1.35),
@@ -68,45 +45,6 @@ WIDTH_FACTORS: Final[Mapping[Phase, tuple[float, ...]]] = {
     Phase.PREFILL: (2.5, 2.5, 2.5, 1.42, 2.5),
     Phase.TTFT: (1.01, 0.8, 1.7, 1.04, 1.31),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Lean:
-    """A run that an answer leans on, and the weight of its residual in the shift."""
-
-    run: str
-    weight: float
-
-
-@dataclass(frozen=True, slots=True)
-class Refinement:
-    """What evidence does to a predicted time. ``distance`` runs from 0 (measured) to 1 (nothing near)."""
-
-    shift: float
-    sd: float
-    distance: float
-    basis: Basis
-    leans_on: tuple[Lean, ...]
-
-    @property
-    def ratio(self) -> float:
-        """Multiplies the predicted time."""
-        return exp(self.shift)
-
-    @property
-    def factor(self) -> float:
-        """Half width of the 80 % interval."""
-        return exp(NORMAL_QUANTILE_90 * self.sd)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pool:
-    """The runs that answer one configuration's questions, factored once."""
-
-    ids: tuple[str, ...]
-    runs: Runs
-    inverse: Array
-    weighted_residuals: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +58,10 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvidenceStore:
-    """Stored runs, by configuration. ``EvidenceStore.of(runs)``, ``with_runs``, ``without_runs``; then ``refine``."""
+    """Stored runs, by configuration: ``EvidenceStore.of(runs)``, ``with_runs``, ``without_runs``.
+
+    Ask it by ``refine``, or ``about`` a configuration for many of its points.
+    """
 
     cells: Mapping[Configuration, Cell]
     index: Index
@@ -129,7 +70,7 @@ class EvidenceStore:
     kernels: tuple[Kernel, Kernel]
     width_factors: Mapping[Phase, tuple[float, ...]]
     _codes: Codes = field(default_factory=Codes)
-    _pools: dict[Configuration, _Pool] = field(default_factory=dict)
+    _near: dict[Configuration, Neighbourhood] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -155,16 +96,11 @@ class EvidenceStore:
             frozenset(quarantined),
         )
 
-    def without_runs(self, runs: Iterable[Run]) -> "EvidenceStore":
+    def without_runs(self, ids: Iterable[str]) -> "EvidenceStore":
         """As if these had never been added."""
-        grouped: dict[Configuration, set[str]] = {}
-        for run in runs:
-            grouped.setdefault(run.configuration, set()).add(run.id)
-        gone = {each for ids in grouped.values() for each in ids}
-        return self._changed(
-            {key: self.cells[key].without(ids) for key, ids in grouped.items() if key in self.cells},
-            self.quarantined - gone,
-        )
+        gone = set(ids)
+        held = {key: cell for key, cell in self.cells.items() if not gone.isdisjoint(cell.ids)}
+        return self._changed({key: cell.without(gone) for key, cell in held.items()}, self.quarantined - gone)
 
     def _changed(self, changed: Mapping[Configuration, Cell], quarantined: frozenset[str]) -> "EvidenceStore":
         cells = {**self.cells, **changed}
@@ -175,7 +111,7 @@ class EvidenceStore:
             index=self.index.changed(changed.values()),
             run_count=self.run_count + added,
             quarantined=quarantined,
-            _pools={},
+            _near={},
         )
 
     def _cell(self, key: Configuration) -> Cell:
@@ -183,58 +119,27 @@ class EvidenceStore:
 
     def refine(self, configuration: Configuration, point: Point) -> Refinement:
         """What the stored runs say about one predicted time."""
-        return self.refine_many(configuration, (point,))[0]
+        return self.about(configuration).at(point)
 
-    def refine_many(self, configuration: Configuration, points: Sequence[Point]) -> list[Refinement]:
-        """The same for several points of one configuration, each as if it were asked alone."""
-        kernel = self._kernel(configuration.phase)
-        pool = self._pool(configuration)
-        if pool is None:
-            sd = kernel.prior_sd * self.width_factor(configuration.phase, 1.0)
-            return [Refinement(0.0, sd, 1.0, Basis.MODELLED, ())] * len(points)
-        asked = _runs_at(configuration, np.array(self._codes.of(configuration)), points)
-        covariances = covariance(kernel, PHASE_ALIKE, asked, pool.runs)
-        return [
-            self._refinement(configuration.phase, pool, row, _is_measured(pool, asked, place))
-            for place, row in enumerate(covariances)
-        ]
-
-    def _refinement(self, phase: Phase, pool: _Pool, covariances: Array, is_measured: bool) -> Refinement:
-        """Kriging: the weighted residuals of the pool, and what of the prior variance they leave."""
-        kernel = self._kernel(phase)
-        weights = covariances @ pool.inverse
-        variance = kernel.variance - float(weights @ covariances) + kernel.noise**2
-        sd = sqrt(max(variance, kernel.noise**2))
-        heaviest = np.argsort(-np.abs(weights), kind="stable")[:LEANS_ON]
-        leans_on = tuple(Lean(pool.ids[run], float(weights[run])) for run in heaviest)
-        distance = min(1.0, sd / kernel.prior_sd)
-        basis = Basis.CALIBRATED if distance < FARTHEST_CALIBRATED else Basis.MODELLED
-        return Refinement(
-            shift=float(covariances @ pool.weighted_residuals),
-            sd=sd * self.width_factor(phase, distance),
-            distance=distance,
-            basis=Basis.MEASURED if is_measured else basis,
-            leans_on=leans_on,
+    def about(self, configuration: Configuration) -> Neighbourhood:
+        """The runs that answer its questions. Kept by configuration; threads that miss at once find the same."""
+        kept = self._near.get(configuration)
+        if kept is not None:
+            return kept
+        if len(self._near) >= KEPT_NEIGHBOURHOODS:
+            self._near.clear()
+        found = Neighbourhood.of(
+            configuration,
+            self._codes.of(configuration),
+            self._nearest_runs(configuration),
+            kernel=self._kernel(configuration.phase),
+            width_factors=self.width_factors[configuration.phase],
         )
-
-    def width_factor(self, phase: Phase, distance: float) -> float:
-        return self.width_factors[phase][sum(distance >= edge for edge in DISTANCE_BINS)]
+        self._near[configuration] = found
+        return found
 
     def _kernel(self, phase: Phase) -> Kernel:
         return self.kernels[phase is Phase.TTFT]
-
-    def _pool(self, configuration: Configuration) -> _Pool | None:
-        """Kept by configuration; threads that miss at once find the same one."""
-        kept = self._pools.get(configuration)
-        if kept is not None:
-            return kept
-        if len(self._pools) >= KEPT_POOLS:
-            self._pools.clear()
-        chosen = self._nearest_runs(configuration)
-        pool = self._factored(configuration, chosen) if chosen else None
-        if pool is not None:
-            self._pools[configuration] = pool
-        return pool
 
     def _nearest_runs(self, configuration: Configuration) -> list[tuple[Cell, int]]:
         """The ``POOL_SIZE`` runs most alike at no distance, whatever the load that is asked about.
@@ -290,48 +195,3 @@ class EvidenceStore:
             if phase_alike[cell.phase]:
                 entries.append(_Entry(finer, float(apart[row]), (cell,)))
         return entries
-
-    def _factored(self, configuration: Configuration, chosen: list[tuple[Cell, int]]) -> _Pool:
-        """Kriging weights of the pool. A run that the others miss by more than two sd is trusted less."""
-        kernel = self._kernel(configuration.phase)
-        numbers = np.array([cell.numbers[row] for cell, row in chosen])
-        runs = Runs(
-            codes=np.array([cell.codes for cell, _ in chosen]),
-            phases=np.array([cell.phase for cell, _ in chosen]),
-            coordinates=numbers[:, :COORDINATE_COUNT],
-            root_shares=numbers[:, SHARES_AT:RESIDUAL_AT],
-        )
-        residuals = numbers[:, RESIDUAL_AT]
-        prior = covariance(kernel, PHASE_ALIKE, runs, runs)
-        inverse: Array = np.asarray(np.linalg.inv(prior + kernel.noise**2 * np.eye(len(residuals))), dtype=np.float64)
-        spread = np.diag(inverse)
-        missed_sd = np.abs(inverse @ residuals) / np.sqrt(spread)
-        noise = kernel.noise**2 * np.minimum(np.maximum(missed_sd / OUTLIER_SD, 1.0) ** 4, MOST_NOISE)
-        if (noise > kernel.noise**2).any():
-            inverse = np.asarray(np.linalg.inv(prior + np.diag(noise)), dtype=np.float64)
-        return _Pool(
-            tuple(cell.ids[row] for cell, row in chosen),
-            runs,
-            inverse,
-            np.asarray(inverse @ residuals, dtype=np.float64),
-        )
-
-
-def _runs_at(configuration: Configuration, codes: NDArray[np.int64], points: Sequence[Point]) -> Runs:
-    return Runs(
-        codes=np.broadcast_to(codes, (len(points), CODE_COUNT)),
-        phases=np.full(len(points), PHASES.index(configuration.phase)),
-        coordinates=np.array([coordinates_of(point, configuration.device_count) for point in points]),
-        root_shares=np.sqrt(np.maximum([point.shares for point in points], 0.0)),
-    )
-
-
-def _is_measured(pool: _Pool, asked: Runs, place: int) -> bool:
-    """Whether a stored run is of the very configuration and point."""
-    configuration = asked.codes[place, -1]
-    same = (pool.runs.codes[:, -1] == configuration) & (configuration >= 0)
-    apart = np.abs(pool.runs.coordinates - asked.coordinates[place]).max(1)
-    return bool((same & (apart < SAME_POINT)).any())
-
-
-SAME_POINT: Final = 1e-9

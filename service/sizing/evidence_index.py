@@ -51,10 +51,11 @@ def names(configuration: Configuration) -> tuple[Names, ...]:
 RELEASE, CAMPAIGN = COMMON.index("release"), COMMON.index("campaign")
 OF_GROUPS = tuple(column for column in range(len(COMMON)) if column not in (RELEASE, CAMPAIGN))
 
-# A run's row of numbers: coordinates, roots of shares, residual, distance from the reference point.
+# A run's row of numbers: coordinates, roots of shares, residual, measured seconds, distance from the reference point.
 SHARES_AT = COORDINATE_COUNT
 RESIDUAL_AT = COORDINATE_COUNT + SHARE_COUNT
-REFERENCE_AT = RESIDUAL_AT + 1
+MEASURED_AT = RESIDUAL_AT + 1
+REFERENCE_AT = MEASURED_AT + 1
 
 
 def coordinates_of(point: Point, device_count: int) -> tuple[float, float, float, float]:
@@ -64,7 +65,7 @@ def coordinates_of(point: Point, device_count: int) -> tuple[float, float, float
 def numbers_of(run: Run) -> list[float]:
     at = coordinates_of(run.point, run.configuration.device_count)
     reference = sum(abs(here - there) for here, there in zip(at, REFERENCE_POINT, strict=False))
-    return [*at, *(sqrt(max(share, 0.0)) for share in run.point.shares), run.log_residual, reference]
+    return [*at, *(sqrt(max(share, 0.0)) for share in run.point.shares), run.log_residual, run.measured_s, reference]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

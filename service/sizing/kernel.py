@@ -17,6 +17,8 @@ cross-validated figures are slightly optimistic.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
 from typing import Final
 
 import numpy as np
@@ -43,7 +45,7 @@ COORDINATE_COUNT: Final = 4  # log2 of batch, input, output, devices
 SHARE_COUNT: Final = 7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kernel:
     """Standard deviations of each component, and the distances (in powers of two) over which they fade."""
 
@@ -55,14 +57,25 @@ class Kernel:
     distances: tuple[float, float, float, float]  # batch, input, output, devices
     run_distances: tuple[float, float, float]  # batch, input, output
 
-    @property
+    @cached_property
     def variance(self) -> float:
         """Of a run's residual without its noise."""
         return self.regime**2 + sum(each**2 for each in self.common) + self.run**2
 
-    @property
+    @cached_property
     def prior_sd(self) -> float:
-        return float(np.sqrt(self.variance + self.noise**2))
+        return sqrt(self.variance + self.noise**2)
+
+    @cached_property
+    def near_scales(self) -> tuple[float, float, float, float]:
+        """What squared distances are multiplied with."""
+        batch, isl, osl, devices = self.distances
+        return batch**-2, isl**-2, osl**-2, devices**-2
+
+    @cached_property
+    def run_scales(self) -> tuple[float, float, float]:
+        batch, isl, osl = self.run_distances
+        return batch**-2, isl**-2, osl**-2
 
 
 RATES_KERNEL: Final = Kernel(

@@ -5,10 +5,13 @@ Without a store every ratio is 1 and every spread the prior of its phase, so tha
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from math import exp
+from typing import Final, NamedTuple
 
+from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
-from service.sizing.evidence import EvidenceStore, Lean
+from service.sizing.evidence import EvidenceStore
+from service.sizing.neighbourhood import Lean, Neighbourhood
 from service.sizing.parameters import (
     PREFILL_PRIOR,
     SERVING_PRIOR,
@@ -19,7 +22,7 @@ from service.sizing.parameters import (
 from service.sizing.run_identity import Configuration, Point
 from service.sizing.run_terms import Phase
 from service.sizing.run_time import SHARES
-from service.sizing.serving import Load, ReplicaUnderLoad, ServingPoint
+from service.sizing.serving import ReplicaUnderLoad, ServingPoint
 from service.sizing.step import Step
 
 PRIORS: Final[Mapping[Phase, ResidualPrior]] = {
@@ -48,7 +51,8 @@ SHARE_OF_TERM: Final[Mapping[str, str]] = {
 class Belief:
     """A predicted time is multiplied by ``ratio``; ln of the truth spreads by ``sd`` about that.
 
-    ``leans_on`` is empty, and ``distance`` 1, where no run was asked.
+    ``distance`` is 1 where no run was asked. ``factor_if_measured`` is the half width that one more run, of this very
+    thing, would leave. ``near`` and ``point`` lead to the runs that it leans on.
     """
 
     ratio: float
@@ -56,11 +60,24 @@ class Belief:
     factor: float
     basis: Basis = Basis.MODELLED
     distance: float = 1.0
-    leans_on: tuple[Lean, ...] = ()
+    factor_if_measured: float | None = None
+    near: Neighbourhood | None = None
+    point: Point | None = None
 
     @classmethod
     def of_prior(cls, prior: ResidualPrior) -> "Belief":
         return cls(1.0, prior.sd, prior.factor)
+
+    @classmethod
+    def of_runs(cls, near: Neighbourhood, point: Point) -> "Belief":
+        found = near.at(point)
+        return cls(
+            found.ratio, found.sd, found.factor, found.basis, found.distance, found.factor_if_measured, near, point
+        )
+
+    @property
+    def leans_on(self) -> tuple[Lean, ...]:
+        return self.near.leans_on(self.point) if self.near and self.point else ()
 
     def around(self, corrected: float, coverage_fraction: float | None) -> Estimate:
         """The estimate about a time that has been corrected."""
@@ -71,96 +88,150 @@ BELIEFS_BEFORE_EVIDENCE: Final = {phase: Belief.of_prior(prior) for phase, prior
 
 
 @dataclass(frozen=True, slots=True)
-class Beliefs:
-    """About every time of one replica under its load. ``store`` left out: the priors."""
+class StepShares:
+    """The seconds of a decode step by what they are spent on, at any batch: each of ``SHARES`` but prefill."""
 
-    store: EvidenceStore | None
-    configuration: Configuration | None
-    _known: dict[tuple[Phase, Point], Belief] = field(default_factory=dict)
+    curve: DecodeCurve
+    lines: tuple[tuple[float, float, float, float], ...]
 
-    def about(self, phase: Phase, point: Point) -> Belief:
-        if self.store is None or self.configuration is None:
-            return BELIEFS_BEFORE_EVIDENCE[phase]
-        if (phase, point) not in self._known:
-            found = self.store.refine(replace(self.configuration, phase=phase), point)
-            belief = Belief(found.ratio, found.sd, found.factor, found.basis, found.distance, found.leans_on)
-            self._known[phase, point] = belief
-        return self._known[phase, point]
+    @classmethod
+    def of(cls, curve: DecodeCurve) -> "StepShares":
+        lines = {share: [0.0, 0.0, 0.0, 0.0] for share in STEP_SHARES}
+        for term in curve.terms:
+            line = lines[SHARE_OF_TERM[term.name]]
+            line[0] += term.fixed_s
+            line[1] += term.s_per_rank_sequence
+            line[2] += term.s_per_sequence
+            line[3] += term.covered_s
+        return cls(curve, tuple((each[0], each[1], each[2], each[3]) for each in lines.values()))
 
-    def serving(self, replica: ReplicaUnderLoad, point: ServingPoint) -> Belief:
-        """About seconds per output token."""
-        if self.store is None:
-            return BELIEFS_BEFORE_EVIDENCE[Phase.SERVING]
-        return self.about(Phase.SERVING, _at(replica.load, point.running, _tpot_shares(replica, point)))
+    def seconds(self, batch: int) -> list[float]:
+        sequences, per_rank, coverage = self.curve.work(batch)
+        return [
+            fixed + rank * per_rank + each * sequences + covered * coverage for fixed, rank, each, covered in self.lines
+        ]
 
-    def ttft(self, replica: ReplicaUnderLoad, point: ServingPoint) -> Belief:
-        """About seconds to the first token, but those of waiting for a place."""
-        if self.store is None:
-            return BELIEFS_BEFORE_EVIDENCE[Phase.TTFT]
-        return self.about(Phase.TTFT, _at(replica.load, point.running, _ttft_shares(replica, point)))
 
-    def single_stream(self, replica: ReplicaUnderLoad) -> Belief:
+STEP_SHARES: Final = SHARES[:-1]
+OVERHEAD: Final = SHARES.index("overhead")
+
+
+class Refined(NamedTuple):
+    """A point of the closed loop as the evidence has it; ``tpot`` and ``ttft`` are about its times.
+
+    ``ttft`` is not about the time that a request waits for a place.
+    """
+
+    point: ServingPoint
+    tpot: Belief
+    ttft: Belief
+
+
+class WithoutRuns:
+    """Every time as the physics has it, with the prior of its phase."""
+
+    def at(self, point: ServingPoint) -> "Refined":
+        return Refined(point, BELIEFS_BEFORE_EVIDENCE[Phase.SERVING], BELIEFS_BEFORE_EVIDENCE[Phase.TTFT])
+
+    def single_stream(self) -> Belief:
+        return BELIEFS_BEFORE_EVIDENCE[Phase.SINGLE_STREAM]
+
+    def prefill(self, step: Step) -> Belief:  # noqa: ARG002
+        return BELIEFS_BEFORE_EVIDENCE[Phase.PREFILL]
+
+    def corrected(self, point: ServingPoint) -> ServingPoint:
+        return point
+
+
+@dataclass(frozen=True, slots=True)
+class LeaningOnRuns:
+    """What the stored runs say about every time of one replica under its load. Points are those of the physics."""
+
+    replica: ReplicaUnderLoad
+    store: EvidenceStore
+    configuration: Configuration
+    step_shares: StepShares
+    _near: dict[Phase, Neighbourhood] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, replica: ReplicaUnderLoad, store: EvidenceStore, configuration: Configuration) -> "LeaningOnRuns":
+        return cls(replica, store, configuration, StepShares.of(replica.curve))
+
+    def at(self, point: ServingPoint) -> "Refined":
+        tpot = self._about(Phase.SERVING, self._tpot_point(point))
+        ttft = self._about(Phase.TTFT, self._ttft_point(point))
+        return Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
+
+    def single_stream(self) -> Belief:
         """About seconds per output token of one sequence."""
-        if self.store is None:
-            return BELIEFS_BEFORE_EVIDENCE[Phase.SINGLE_STREAM]
-        step = replica.step(1)
-        return self.about(Phase.SINGLE_STREAM, _at(replica.load, 1, _shares(step, prefill_s=0.0)))
+        return self._about(Phase.SINGLE_STREAM, self._point(1, [*self._step_s(1), 0.0]))
 
-    def prefill(self, load: Load, step: Step) -> Belief:
+    def prefill(self, step: Step) -> Belief:
         """About one prompt alone."""
-        if self.store is None:
-            return BELIEFS_BEFORE_EVIDENCE[Phase.PREFILL]
-        reads = ("weights", "experts", "communication", "layer_overhead")
-        parts = tuple(term for term in step.terms if term.name in reads)
-        read = Step.of(parts)
-        shares = _shares(read, prefill_s=step.time_s - read.time_s)
-        return self.about(Phase.PREFILL, Point(1.0, load.isl_tokens, 1.0, shares))
+        seconds = dict.fromkeys(SHARES, 0.0)
+        for term in step.terms:
+            seconds[SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"] += term.time_s
+        shares = _fractions(list(seconds.values()))
+        return self._about(Phase.PREFILL, Point(1.0, self.replica.load.isl_tokens, 1.0, shares))
 
-    def corrected(self, replica: ReplicaUnderLoad, point: ServingPoint) -> ServingPoint:
+    def corrected(self, point: ServingPoint) -> ServingPoint:
+        """The point of ``at``, for less."""
+        tpot_shift = self._neighbourhood(Phase.SERVING).shift(self._tpot_point(point))
+        ttft_shift = self._neighbourhood(Phase.TTFT).shift(self._ttft_point(point))
+        return self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
+
+    def _with_ratios(self, point: ServingPoint, tpot_ratio: float, ttft_ratio: float) -> ServingPoint:
         """The closed loop with its times as the evidence has them; rates follow by Little's law as before."""
-        if self.store is None:
-            return point
-        serving, ttft_ratio = self.serving(replica, point), self.ttft(replica, point).ratio
-        step = self.single_stream(replica) if point.running == 1 else serving
-        tpot_s = point.tpot_s * serving.ratio if point.tpot_s is not None else None
+        tpot_s = point.tpot_s * tpot_ratio if point.tpot_s is not None else None
         first_s = (point.ttft_s - point.waiting_s) * ttft_ratio
-        residence_s = first_s + (replica.load.osl_tokens - 1) * (tpot_s or 0.0)
+        residence_s = first_s + (self.replica.load.osl_tokens - 1) * (tpot_s or 0.0)
         waiting_s = (point.concurrency / point.running - 1) * residence_s
         return point._replace(
-            step_time_s=point.step_time_s * step.ratio,
+            step_time_s=point.step_time_s * tpot_ratio,
             tpot_s=tpot_s,
             ttft_s=first_s + waiting_s,
             waiting_s=waiting_s,
             requests_per_s=point.running / residence_s,
         )
 
+    def _about(self, phase: Phase, point: Point) -> Belief:
+        return Belief.of_runs(self._neighbourhood(phase), point)
 
-def _at(load: Load, batch: int, shares: tuple[float, ...]) -> Point:
-    return Point(float(batch), load.isl_tokens, load.osl_tokens, shares)
+    def _neighbourhood(self, phase: Phase) -> Neighbourhood:
+        near = self._near.get(phase)
+        if near is None:
+            near = self._near[phase] = self.store.about(replace(self.configuration, phase=phase))
+        return near
+
+    def _step_s(self, batch: int) -> list[float]:
+        seconds = self.step_shares.seconds(batch)
+        seconds[OVERHEAD] += self.replica.drafting_time_s(batch)
+        return seconds
+
+    def _tpot_point(self, point: ServingPoint) -> Point:
+        """Of ``osl`` tokens of one sequence: their steps, and the prompts that stall them."""
+        replica = self.replica
+        stalls_s = replica.parameters.stall * point.running / replica.load.osl_tokens * replica.prompt_s
+        accepted = replica.load.drafting.acceptance_length_tokens
+        return self._point(point.running, [*self._step_s(point.running), stalls_s * accepted])
+
+    def _ttft_point(self, point: ServingPoint) -> Point:
+        """Handling, the steps waited for, and the rest: prompts."""
+        p, accepted = self.replica.parameters, self.replica.load.drafting.acceptance_length_tokens
+        seconds = [p.ttft_steps / accepted * each for each in self._step_s(point.running)]
+        prompts_s = max(0.0, point.ttft_s - point.waiting_s - sum(seconds) - p.ttft_request_s)
+        seconds[OVERHEAD] += p.ttft_request_s
+        return self._point(point.running, [*seconds, prompts_s])
+
+    def _point(self, batch: int, seconds: list[float]) -> Point:
+        load = self.replica.load
+        return Point(float(batch), load.isl_tokens, load.osl_tokens, _fractions(seconds))
 
 
-def _shares(step: Step, *, prefill_s: float, more_overhead_s: float = 0.0) -> tuple[float, ...]:
-    """Of each of ``SHARES`` in the terms of a step and what comes on top."""
-    seconds = dict.fromkeys(SHARES, 0.0)
-    for term in step.terms:
-        seconds[SHARE_OF_TERM[term.name]] += term.time_s
-    seconds["prefill"] += prefill_s
-    seconds["overhead"] += more_overhead_s
-    total = sum(seconds.values())
-    return tuple(each / total for each in seconds.values())
+Beliefs = WithoutRuns | LeaningOnRuns
+READ_IN_PREFILL: Final = frozenset({"weights", "experts", "communication", "layer_overhead"})
 
 
-def _tpot_shares(replica: ReplicaUnderLoad, point: ServingPoint) -> tuple[float, ...]:
-    p, load = replica.parameters, replica.load
-    stalls_s = p.stall * point.running / load.osl_tokens * replica.prompt_s
-    return _shares(replica.step(point.running), prefill_s=stalls_s * load.drafting.acceptance_length_tokens)
-
-
-def _ttft_shares(replica: ReplicaUnderLoad, point: ServingPoint) -> tuple[float, ...]:
-    p, accepted = replica.parameters, replica.load.drafting.acceptance_length_tokens
-    step = replica.step(point.running)
-    token_s = step.time_s / accepted
-    first_s = point.ttft_s - point.waiting_s
-    prefill_s = max(0.0, first_s - p.ttft_steps * token_s - p.ttft_request_s)
-    in_steps = accepted / p.ttft_steps if p.ttft_steps else 0.0
-    return _shares(step, prefill_s=prefill_s * in_steps, more_overhead_s=p.ttft_request_s * in_steps)
+def _fractions(seconds: list[float]) -> tuple[float, ...]:
+    total = sum(seconds)
+    return tuple([each / total for each in seconds])

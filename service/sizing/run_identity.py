@@ -49,12 +49,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured number. ``log_residual`` is ln(measured / predicted) of a time: above 0 it was slower."""
+    """One measured time. ``log_residual`` is ln(measured / predicted): above 0 it was slower."""
 
     id: str
     configuration: Configuration
     point: Point
     log_residual: float
+    measured_s: float
 
     @property
     def is_quarantined(self) -> bool:

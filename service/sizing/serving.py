@@ -193,3 +193,30 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
         else:
             high, high_share = middle, share
     return low
+
+
+def largest_concurrency_near(
+    share_of_limit: Callable[[int], float], guessed_share: Callable[[int], float], *, most: int
+) -> int:
+    """As ``largest_concurrency(share_of_limit)``, in fewer calls: it is the guess times a ratio that hardly moves.
+
+    >>> largest_concurrency_near(lambda c: c / 37, lambda c: c / 50, most=1024)
+    37
+    """
+    ratio = 1.0
+    for _ in range(GUESSES):
+        found = largest_concurrency(_scaled(guessed_share, ratio), most=most) or 1
+        share = share_of_limit(found)
+        if share > 1 and found == 1:
+            return 0
+        ratio = share / guessed_share(found)
+        if share <= 1 and (found == most or (guessed_share(found + 1) * ratio > 1 and share_of_limit(found + 1) > 1)):
+            return found
+    return largest_concurrency(share_of_limit, most=most)
+
+
+GUESSES = 5
+
+
+def _scaled(share: Callable[[int], float], ratio: float) -> Callable[[int], float]:
+    return lambda concurrency: share(concurrency) * ratio

@@ -18,12 +18,18 @@ from service.sizing.parameters import (
     Tail,
 )
 from service.sizing.prefill import prefill_step, prompt_share_s
-from service.sizing.refinement import Belief, Beliefs
+from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
 from service.sizing.run_identity import configuration_of
 from service.sizing.run_terms import Phase
-from service.sizing.serving import Load, ReplicaUnderLoad, ServingPoint, largest_concurrency
+from service.sizing.serving import (
+    Load,
+    ReplicaUnderLoad,
+    ServingPoint,
+    largest_concurrency,
+    largest_concurrency_near,
+)
 from service.sizing.step import Step, StepCosts
 from service.sizing.workload import Statistic, Target
 
@@ -75,65 +81,85 @@ class _Loop:
 
     def at(self, concurrency: int) -> ServingPoint:
         """As the physics has it, corrected by what was measured near it."""
-        return self.beliefs.corrected(self.replica, self.replica.at(concurrency))
+        return self.beliefs.corrected(self.replica.at(concurrency))
 
-    def about_tpot(self, point: ServingPoint) -> Belief:
-        return self.beliefs.serving(self.replica, self._by_physics(point))
+    def estimates(self, concurrency: int) -> "_Estimates":
+        by_physics = self.replica.at(concurrency)
+        refined = self.beliefs.at(by_physics)
+        return _Estimates(
+            *refined, self.resolved.coverage_fraction, self.replica.load.osl_tokens, by_physics.step_time_s
+        )
 
-    def about_ttft(self, point: ServingPoint) -> Belief:
-        return self.beliefs.ttft(self.replica, self._by_physics(point))
+    def largest_within(self, target: Target, *, most: int) -> int:
+        """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
+        by_physics = self._share_of(target, self.replica.at)
+        if isinstance(self.beliefs, WithoutRuns):
+            return largest_concurrency(by_physics, most=most)
+        return largest_concurrency_near(self._share_of(target, self.at), by_physics, most=most)
 
-    def _by_physics(self, point: ServingPoint) -> ServingPoint:
-        return self.replica.at(point.concurrency) if self.beliefs.store else point
-
-    def ttft_s(self, point: ServingPoint) -> Estimate:
-        """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
-        coverage = self.resolved.coverage_fraction
-        belief = self.about_ttft(point)
-        waiting = self.about_tpot(point).around(point.waiting_s, coverage)
-        rest = belief.around(point.ttft_s - point.waiting_s, coverage)
-        return Estimate(point.ttft_s, rest.low + waiting.low, rest.high + waiting.high, coverage, belief.basis)
-
-    def tpot_s(self, point: ServingPoint) -> Estimate | None:
-        if point.tpot_s is None:
-            return None
-        return self.about_tpot(point).around(point.tpot_s, self.resolved.coverage_fraction)
-
-    def requests_per_s(self, point: ServingPoint) -> Estimate:
-        """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike.
-
-        How often that holds was measured for TTFT and TPOT, not for the rate, so it claims no coverage.
-        """
-        ttft, tpot = self.ttft_s(point), self.tpot_s(point)
-        gaps = self.replica.load.osl_tokens - 1
-        low = ttft.low + gaps * (tpot.low if tpot else 0.0)
-        high = ttft.high + gaps * (tpot.high if tpot else 0.0)
-        basis = tpot.basis if tpot else ttft.basis
-        return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None, basis)
-
-    def share_of(self, target: Target) -> Callable[[int], float]:
-        """How much of the target, at its statistic, the central estimate at a concurrency uses up."""
+    @staticmethod
+    def _share_of(target: Target, at: Callable[[int], ServingPoint]) -> Callable[[int], float]:
+        """How much of the target a concurrency uses up."""
         ttft, tpot = tails(target.statistic)
         longest_ttft_s = inf if target.ttft_s is None else target.ttft_s / ttft.ratio
         longest_tpot_s = inf if target.tpot_s is None else target.tpot_s / tpot.ratio
 
         def share(concurrency: int) -> float:
-            point = self.at(concurrency)
+            point = at(concurrency)
             return max(point.ttft_s / longest_ttft_s, (point.tpot_s or 0.0) / longest_tpot_s)
 
         return share
 
-    def target_probability(self, point: ServingPoint, target: Target) -> float | None:
+
+@dataclass(frozen=True, slots=True)
+class _Estimates:
+    """Of one concurrency. ``step_time_s`` is the physics' own."""
+
+    point: ServingPoint
+    about_tpot: Belief
+    about_ttft: Belief
+    coverage: float | None
+    osl_tokens: float
+    step_time_s: float
+
+    @property
+    def ttft_s(self) -> Estimate:
+        """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
+        point, coverage = self.point, self.coverage
+        waiting = self.about_tpot.around(point.waiting_s, coverage)
+        rest = self.about_ttft.around(point.ttft_s - point.waiting_s, coverage)
+        return Estimate(point.ttft_s, rest.low + waiting.low, rest.high + waiting.high, coverage, rest.basis)
+
+    @property
+    def tpot_s(self) -> Estimate | None:
+        if self.point.tpot_s is None:
+            return None
+        return self.about_tpot.around(self.point.tpot_s, self.coverage)
+
+    @property
+    def requests_per_s(self) -> Estimate:
+        """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike.
+
+        How often that holds was measured for TTFT and TPOT, not for the rate, so it claims no coverage.
+        """
+        point, ttft, tpot = self.point, self.ttft_s, self.tpot_s
+        gaps = self.osl_tokens - 1
+        low = ttft.low + gaps * (tpot.low if tpot else 0.0)
+        high = ttft.high + gaps * (tpot.high if tpot else 0.0)
+        basis = tpot.basis if tpot else ttft.basis
+        return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None, basis)
+
+    def target_probability(self, target: Target) -> float | None:
         """That both limits are kept: the smaller of the two, since their errors go together."""
         ttft_tail, tpot_tail = tails(target.statistic)
-        chances = []
+        point, chances = self.point, []
         if target.ttft_s is not None:
             chances.append(
-                probability_at_most(target.ttft_s, median=point.ttft_s, sd=self.about_ttft(point).sd, tail=ttft_tail)
+                probability_at_most(target.ttft_s, median=point.ttft_s, sd=self.about_ttft.sd, tail=ttft_tail)
             )
         if target.tpot_s is not None and point.tpot_s is not None:
             chances.append(
-                probability_at_most(target.tpot_s, median=point.tpot_s, sd=self.about_tpot(point).sd, tail=tpot_tail)
+                probability_at_most(target.tpot_s, median=point.tpot_s, sd=self.about_tpot.sd, tail=tpot_tail)
             )
         return min(chances, default=None)
 
@@ -174,12 +200,12 @@ def speed(
         drafting=resolved.drafting,
     )
     replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=resolved.deployment.model.layer_count)
-    loop = _Loop(resolved, replica, _beliefs(resolved, parallelism, evidence), gpu_count)
+    loop = _Loop(resolved, replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
     target = _target(resolved)
     most_at_target = None
     if target.is_set:
-        most_at_target = largest_concurrency(loop.share_of(target), most=running_limit)
-    point = loop.at(_concurrency(resolved, loop, running_limit, most_at_target))
+        most_at_target = loop.largest_within(target, most=running_limit)
+    here = loop.estimates(_concurrency(resolved, loop, running_limit, most_at_target))
     prefill = prefill_step(
         costs,
         parameters,
@@ -187,29 +213,27 @@ def speed(
         cached_tokens=load.cached_prefix_tokens,
         tokens_per_pass=load.tokens_per_pass,
     )
-    about_prefill = loop.beliefs.prefill(load, prefill)
+    about_prefill = loop.beliefs.prefill(prefill)
     prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio, coverage)
-    single, about_single = loop.at(1), loop.beliefs.single_stream(replica)
-    requests = loop.requests_per_s(point)
-    about_tpot = loop.about_tpot(point)
-    about_step = about_single if point.running == 1 else about_tpot
+    about_single = loop.beliefs.single_stream()
+    single_step_s = replica.at(1).step_time_s * about_single.ratio
+    requests, running = here.requests_per_s, here.point.running
+    about_step = about_single if running == 1 else here.about_tpot
     return Speed(
         load=load,
         prefill=prefill,
         prefill_time_s=prefill_time,
         input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / gpu_count),
-        point=point,
-        step=replica.step(point.running),
-        step_time_s=about_step.around(point.step_time_s, coverage),
-        single_user_tokens_per_s=about_single.around(
-            load.drafting.acceptance_length_tokens / single.step_time_s, coverage
-        ),
-        ttft_s=loop.ttft_s(point),
-        tpot_s=loop.tpot_s(point),
+        point=here.point,
+        step=replica.step(running),
+        step_time_s=about_step.around(here.step_time_s * about_step.ratio, coverage),
+        single_user_tokens_per_s=about_single.around(load.drafting.acceptance_length_tokens / single_step_s, coverage),
+        ttft_s=here.ttft_s,
+        tpot_s=here.tpot_s,
         requests_per_s=requests,
         output_tokens_per_s=requests.scaled(load.osl_tokens),
         output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / gpu_count),
-        meets_target_probability=loop.target_probability(point, target),
+        meets_target_probability=here.target_probability(target),
         at_target=_rate_at_target(loop, most_at_target),
         full_step=replica.plain.step(running_limit),
         full_concurrency=running_limit,
@@ -217,20 +241,23 @@ def speed(
         cached_share_of_prefill=_cached_share(costs, parameters, load),
         clock_fraction=clock_fraction,
         beliefs={
-            Phase.SERVING: about_tpot,
-            Phase.TTFT: loop.about_ttft(point),
+            Phase.SERVING: here.about_tpot,
+            Phase.TTFT: here.about_ttft,
             Phase.SINGLE_STREAM: about_single,
             Phase.PREFILL: about_prefill,
         },
     )
 
 
-def _beliefs(resolved: Resolved, parallelism: Parallelism, evidence: EvidenceStore | None) -> Beliefs:
+def _beliefs(
+    resolved: Resolved, replica: ReplicaUnderLoad, parallelism: Parallelism, evidence: EvidenceStore | None
+) -> Beliefs:
     """The question as the stored runs know it: the release only where it was asked for, no campaign."""
     if evidence is None:
-        return NO_EVIDENCE
+        return WITHOUT_RUNS
     inputs, deployment = resolved.inputs, resolved.deployment
-    return Beliefs(
+    return LeaningOnRuns.of(
+        replica,
         evidence,
         configuration_of(
             phase=Phase.SERVING,
@@ -246,7 +273,7 @@ def _beliefs(resolved: Resolved, parallelism: Parallelism, evidence: EvidenceSto
     )
 
 
-NO_EVIDENCE = Beliefs(None, None)
+WITHOUT_RUNS = WithoutRuns()
 
 
 def _target(resolved: Resolved) -> Target:
@@ -307,8 +334,8 @@ JUST_BELOW = 1 + 1e-12  # a rate that is reached exactly is not below
 def _rate_at_target(loop: _Loop, concurrency: int | None) -> RateAtTarget | None:
     if not concurrency:
         return None
-    point = loop.at(concurrency)
-    return RateAtTarget(concurrency, loop.requests_per_s(point).scaled(loop.replica.load.osl_tokens / loop.gpu_count))
+    requests = loop.estimates(concurrency).requests_per_s
+    return RateAtTarget(concurrency, requests.scaled(loop.replica.load.osl_tokens / loop.gpu_count))
 
 
 def _cached_share(costs: StepCosts, parameters: StepParameters, load: Load) -> float:

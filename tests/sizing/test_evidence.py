@@ -4,9 +4,10 @@ from math import exp, log, sqrt
 import pytest
 
 from service.sizing.estimate import Basis
-from service.sizing.evidence import PHASE_ALIKE, EvidenceStore, Refinement
+from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import POOL_SIZE, names, numbers_of
 from service.sizing.kernel import COMMON, RATES_KERNEL, TTFT_KERNEL, Kernel
+from service.sizing.neighbourhood import PHASE_ALIKE, Lean, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
@@ -24,7 +25,7 @@ CONFIGURATION = Configuration(
 )
 SHARES = (0.5, 0.0, 0.2, 0.1, 0.1, 0.05, 0.05)
 POINT = Point(batch=32, isl_tokens=1024, osl_tokens=1024, shares=SHARES)
-RUN = Run("measured", CONFIGURATION, POINT, log_residual=0.2)
+RUN = Run("measured", CONFIGURATION, POINT, log_residual=0.2, measured_s=0.03)
 
 # One component of sd 0.1, shared by every run, and as much noise: what is left is easy to work out.
 REGIME_ALONE = Kernel(
@@ -58,13 +59,15 @@ def many_runs(count: int) -> list[Run]:
             campaign=f"campaign {number // 13 % 5}",
         )
         point = Point(1 + number % 97, 128 + 31 * (number % 41), 64 + 17 * (number % 29), SHARES)
-        runs.append(Run(f"run-{number:04}", configuration, point, 0.4 * ((number * 37 % 100) / 100 - 0.5)))
+        runs.append(Run(f"run-{number:04}", configuration, point, 0.4 * ((number * 37 % 100) / 100 - 0.5), 0.03))
     return runs
 
 
 def test_without_runs_the_answer_is_the_physics_and_its_prior() -> None:
     found = store_of().refine(CONFIGURATION, POINT)
-    assert found == Refinement(0.0, sqrt(0.1**2 + 0.1**2), 1.0, Basis.MODELLED, ())
+    assert found == Refinement(0.0, sqrt(0.1**2 + 0.1**2), 1.0, Basis.MODELLED, found.sd_if_measured)
+    # a run right there would leave 0.01 * 0.01 / (0.01 + 0.01) of the 0.01 that is not noise
+    assert found.sd_if_measured == pytest.approx(sqrt(0.005 + 0.01))
     assert found.ratio == 1
 
 
@@ -74,10 +77,19 @@ def test_one_run_moves_the_answer_by_its_share_of_the_variance() -> None:
     assert found.ratio == pytest.approx(exp(0.2 / 2))
     assert found.sd == pytest.approx(sqrt(0.01 - 0.01**2 / 0.02 + 0.01))
     assert found.factor == pytest.approx(exp(1.2816 * sqrt(0.015)))
-    (lean,) = found.leans_on
-    assert lean.run == "measured"
+    (lean,) = store_of(RUN).about(CONFIGURATION).leans_on(POINT)
+    assert lean == Lean("measured", lean.weight, 0.03, 0.03 / exp(0.2))
     assert lean.weight == pytest.approx(0.5)
+    assert found.sd_if_measured == pytest.approx(sqrt(0.01 / 3 + 0.01))  # two equal observations of a common 0.01
     assert found.basis is Basis.MEASURED
+
+
+def test_measuring_the_point_itself_narrows_it_as_much_as_was_said() -> None:
+    store = EvidenceStore.of(many_runs(300))
+    asked = replace(CONFIGURATION, engine_version="1.0")
+    before = store.refine(asked, POINT)
+    after = store.with_runs([Run("new", asked, POINT, log_residual=before.shift, measured_s=0.03)])
+    assert after.refine(asked, POINT).sd == pytest.approx(before.sd_if_measured, rel=0.02)
 
 
 def test_two_agreeing_runs_are_trusted_more_than_one_and_disagreeing_ones_average() -> None:
@@ -140,7 +152,7 @@ def test_answers_do_not_depend_on_the_order_of_storing() -> None:
 def test_removing_what_was_added_takes_it_back() -> None:
     runs = many_runs(200)
     before = EvidenceStore.of(runs)
-    after = before.with_runs([RUN]).without_runs([RUN])
+    after = before.with_runs([RUN]).without_runs([RUN.id])
     assert after.run_count == before.run_count == 200
     assert after.refine(CONFIGURATION, POINT) == before.refine(CONFIGURATION, POINT)
     assert before.with_runs([RUN]).refine(CONFIGURATION, POINT).sd < before.refine(CONFIGURATION, POINT).sd
@@ -154,8 +166,10 @@ def test_a_question_alone_and_among_many_has_one_answer() -> None:
     runs = many_runs(300)
     store = EvidenceStore.of(runs)
     points = [run.point for run in runs[:40]]
-    together = store.refine_many(CONFIGURATION, points)
-    assert together == [store.refine(CONFIGURATION, point) for point in points]
+    near = store.about(CONFIGURATION)
+    together = [near.at(point) for point in points]
+    assert together == [EvidenceStore.of(runs).refine(CONFIGURATION, point) for point in points]
+    assert [near.shift(point) for point in points] == [answer.shift for answer in together]
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 3, 17, 101, 255])
