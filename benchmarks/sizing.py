@@ -3,7 +3,7 @@
 Both routes stand in one application in one server process with one worker. The empty route declares the same
 request body, so that it is read and validated alike, and answers the bytes of a real answer without working anything
 out. Every request to ``/sizing`` differs from the others. Rounds alternate, and the ratio of the medians is printed;
-the bar is a third. ``--profile`` shows where the rest goes.
+the bars are a half by physics alone and a third with evidence. ``--profile`` shows where the rest goes.
 
     python -m benchmarks.sizing [--seconds 2] [--rounds 5] [--profile]
 """
@@ -33,10 +33,11 @@ from service.api.sizing import SizingRequest, sizing_answer
 from service.api.sizing_examples import EXAMPLES
 from service.api.strict_json import StrictJsonRoute
 from service.app import create_app
+from service.catalogue.live_evidence import shipped_evidence
 from service.catalogue.snapshot import shipped_snapshot
 from service.settings import Settings
 
-BAR = 1 / 3
+BARS = {"by physics alone": 1 / 2, "with evidence": 1 / 3}
 CONNECTIONS = 8
 MODELS = ("llama-3.3-70b-instruct", "qwen3-30b-a3b", "gpt-oss-120b", "deepseek-v3", "gemma-3-27b-it")
 ACCELERATORS = ("gb200-nvl72", "h100-sxm", "b200-sxm", "mi300x")
@@ -54,10 +55,10 @@ def bodies() -> Iterator[bytes]:
         yield to_json(asked)
 
 
-def benchmark_app(database: Path) -> FastAPI:
+def benchmark_app(database: Path, *, lean_on_runs: bool) -> FastAPI:
     """The service, with an empty route beside it."""
-    app = create_app(Settings(database_url=f"sqlite:///{database}", gzip=False))
-    answer = to_json(sizing_answer(SizingRequest.model_validate_json(next(bodies())), shipped_snapshot()))
+    app = create_app(Settings(database_url=f"sqlite:///{database}", gzip=False, lean_on_runs=lean_on_runs))
+    answer = to_json(sizing_answer(SizingRequest.model_validate_json(next(bodies())), shipped_snapshot(), None))
 
     async def empty(request: Annotated[SizingRequest, Body()]) -> Response:  # noqa: ARG001 - read and validated only
         return Response(answer, media_type="application/json")
@@ -66,20 +67,20 @@ def benchmark_app(database: Path) -> FastAPI:
     return app
 
 
-def serve(database: Path, listening: socket.socket) -> None:
-    config = uvicorn.Config(benchmark_app(database), log_level="warning", access_log=False)
+def serve(database: Path, listening: socket.socket, lean_on_runs: bool) -> None:
+    config = uvicorn.Config(benchmark_app(database, lean_on_runs=lean_on_runs), log_level="warning", access_log=False)
     asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
 
 
 @contextmanager
-def server() -> Iterator[tuple[int, int]]:
+def server(*, lean_on_runs: bool) -> Iterator[tuple[int, int]]:
     """A server process; its port and process id."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as listening:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a delayed ACK of 40 ms is measured
         listening.bind(("127.0.0.1", 0))
         listening.listen(128)
         context = multiprocessing.get_context("spawn")
-        process = context.Process(target=serve, args=(Path(folder) / "sizing.db", listening), daemon=True)
+        process = context.Process(target=serve, args=(Path(folder) / "sizing.db", listening, lean_on_runs), daemon=True)
         process.start()
         assert process.pid is not None  # noqa: S101 - it has been started
         try:
@@ -120,11 +121,11 @@ def cpu_s(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(rounds: int, seconds: float) -> float:
+def measure(rounds: int, seconds: float, *, lean_on_runs: bool) -> float:
     requests = bodies()
     routes = ("/empty", "/sizing")
     measured: dict[str, list[tuple[float, float]]] = {route: [] for route in routes}
-    with server() as (port, pid):
+    with server(lean_on_runs=lean_on_runs) as (port, pid):
         for route in routes:
             asyncio.run(load(port, route, 1.0, requests))  # warm
         for route in routes * rounds:
@@ -142,13 +143,14 @@ def measure(rounds: int, seconds: float) -> float:
 def profile() -> None:
     """Where the time of an answer goes, without HTTP."""
     snapshot, requests = shipped_snapshot(), bodies()
+    evidence = shipped_evidence(snapshot)
     asked = [SizingRequest.model_validate_json(next(requests)) for _ in range(500)]
-    for request in asked[:20]:
-        sizing_answer(request, snapshot)
+    for request in asked[:40]:
+        sizing_answer(request, snapshot, evidence)
     profiler = cProfile.Profile()
     profiler.enable()
     for request in asked:
-        to_json(sizing_answer(request, snapshot))
+        to_json(sizing_answer(request, snapshot, evidence))
     profiler.disable()
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
@@ -162,9 +164,12 @@ def main() -> None:
     if asked.profile:
         profile()
         return
-    ratio = measure(asked.rounds, asked.seconds)
-    print(f"ratio    {ratio:.2f} of the empty route's throughput; the bar is {BAR:.2f}")
-    raise SystemExit(0 if ratio >= BAR else 1)
+    is_kept = True
+    for case, bar in BARS.items():
+        ratio = measure(asked.rounds, asked.seconds, lean_on_runs=case == "with evidence")
+        print(f"ratio    {ratio:.2f} of the empty route's throughput {case}; the bar is {bar:.2f}")
+        is_kept = is_kept and ratio >= bar
+    raise SystemExit(0 if is_kept else 1)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from service import __version__
 from service.api import (
     accelerators,
     benchmark_run_imports,
+    benchmark_run_prediction,
     benchmark_runs,
     contract,
     health,
@@ -35,21 +36,23 @@ from service.api import (
 from service.api.middleware import BodyLimit, Failures, HeadAsGet, RequestIds
 from service.catalogue.benchmark_queries import FacetCounts
 from service.catalogue.database import create_database_engine
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.loading import load_shipped_catalogue
 from service.catalogue.migrating import migrate
 from service.catalogue.shipped_benchmarks import load_shipped_runs
-from service.catalogue.snapshot import LiveCatalogue
 from service.settings import Settings
 
 log = logging.getLogger("sizing")
 
 COLLECT_AFTER_ALLOCATIONS = 20_000  # an answer allocates some two thousand objects, and leaves no cycles behind
+EVIDENCE_WAIT_S = 10.0
 BLOCKING_REQUESTS_AT_ONCE = 4  # measured: more threads are slower under the interpreter's lock
 ROUTERS = (
     sizing.router,
     accelerators.router,
     language_models.router,
     benchmark_runs.router,
+    benchmark_run_prediction.router,
     benchmark_run_imports.router,
     problem_kinds.router,
     health.router,
@@ -111,6 +114,10 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], contextlib.AbstractAsyn
         anyio.to_thread.current_default_thread_limiter().total_tokens = BLOCKING_REQUESTS_AT_ONCE
         catalogue = await asyncio.to_thread(open_catalogue, settings)
         app.state.catalogue = catalogue
+        evidence = asyncio.create_task(asyncio.to_thread(catalogue.refresh))
+        done, _ = await asyncio.wait({evidence}, timeout=EVIDENCE_WAIT_S)  # a million runs take longer: /health/ready
+        for each in done:
+            each.result()
         gc.collect()
         gc.freeze()  # what is loaded at start stays: the collector need not look at it again while answers come and go
         gc.set_threshold(COLLECT_AFTER_ALLOCATIONS)
@@ -135,7 +142,7 @@ def open_catalogue(settings: Settings) -> LiveCatalogue:
     if settings.load_catalogue_on_start:
         load_shipped_catalogue(engine)
         load_shipped_runs(engine)
-    return LiveCatalogue(engine)
+    return LiveCatalogue(engine, leans_on_runs=settings.lean_on_runs)
 
 
 async def _watch_other_writers(catalogue: LiveCatalogue, interval_s: float) -> None:

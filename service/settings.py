@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     migrate_on_start: bool = Field(True, description="bring the tables up to date before taking requests")
     load_catalogue_on_start: bool = Field(True, description="store the shipped catalogue, or upgrade it, at start")
 
+    lean_on_runs: bool = Field(True, description="sharpen answers by the stored runs; false: by physics alone")
+
     @field_validator("cors_origins", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:

@@ -29,6 +29,7 @@ from service.api.problems import PreconditionInvalid, problem_responses
 from service.api.strict_json import StrictJsonRoute
 from service.catalogue.accelerator_records import AcceleratorRecord, Status
 from service.catalogue.accelerators import ACCELERATORS
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.records import (
     create_record,
     get_document,
@@ -37,7 +38,7 @@ from service.catalogue.records import (
     retire_record,
     writing,
 )
-from service.catalogue.snapshot import LiveCatalogue, SnapshotAccelerator
+from service.catalogue.snapshot import SnapshotAccelerator
 from service.errors import (
     Invalid,
     NameTaken,

@@ -25,7 +25,7 @@ from service.api.problems import (
 )
 from service.api.run_importing import import_runs
 from service.api.strict_json import StrictJsonRoute, read_json
-from service.catalogue.snapshot import LiveCatalogue
+from service.catalogue.live import LiveCatalogue
 from service.errors import Invalid
 
 router = APIRouter(tags=["benchmark runs"], route_class=StrictJsonRoute)
@@ -142,7 +142,9 @@ def _metadata(part: UploadFile | str) -> ImportMetadata:
 def _import(
     uploads: Sequence[tuple[str, BinaryIO]], metadata: ImportMetadata, catalogue: LiveCatalogue, *, atomic: bool
 ) -> list[ImportedFileRead]:
-    return import_runs(uploads, metadata, snapshot=catalogue.snapshot, engine=catalogue.engine, atomic=atomic)
+    files = import_runs(uploads, metadata, snapshot=catalogue.snapshot, engine=catalogue.engine, atomic=atomic)
+    catalogue.refresh()
+    return files
 
 
 def _nothing_stored(request: Request, files: Sequence[ImportedFileRead]) -> Response:

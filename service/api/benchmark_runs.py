@@ -33,7 +33,7 @@ from service.api.benchmark_run_schemas import (
     PairsQuestion,
     RunsQuestion,
 )
-from service.api.dependencies import EngineDep, FacetCountsDep, SnapshotDep
+from service.api.dependencies import CatalogueDep, EngineDep, FacetCountsDep, SnapshotDep
 from service.api.pages import CursorInvalid, Page, read_cursor, write_cursor
 from service.api.problems import named_in_body, problem_responses
 from service.api.strict_json import StrictJsonRoute
@@ -219,13 +219,13 @@ def list_benchmark_run_pairs(
 )
 def create_benchmark_run(
     body: Annotated[BenchmarkRunCreate, Body(openapi_examples=EXAMPLES)],
-    snapshot: SnapshotDep,
-    engine: EngineDep,
+    catalogue: CatalogueDep,
     response: Response,
 ) -> BenchmarkRunRead:
-    """The same content twice is one run: the second time is answered with 200."""
+    """The next estimate leans on it. The same content twice is one run: the second time is answered with 200."""
+    engine = catalogue.engine
     digest = hashlib.sha256(body.model_dump_json(exclude_defaults=True).encode()).hexdigest()
-    run = _run_of(body, snapshot, digest)
+    run = _run_of(body, catalogue.snapshot, digest)
     with Session(engine) as session:
         known = runs_of_content(session, [digest])
     if not known:
@@ -236,6 +236,8 @@ def create_benchmark_run(
     if known:
         response.status_code = 200
         run = next(iter(known.values()))
+    else:
+        catalogue.refresh()
     response.headers["Location"] = f"/benchmark-runs/{run.id}"
     return read_of(run)
 
@@ -244,7 +246,7 @@ def create_benchmark_run(
 def get_benchmark_run(id: RunId, engine: EngineDep) -> BenchmarkRunRead:
     """With every metric, by meaning and statistic, and the key it was read from."""
     with Session(engine) as session:
-        return read_of(get_run(session, _checked(id)))
+        return read_of(get_run(session, checked(id)))
 
 
 @router.delete(
@@ -253,14 +255,15 @@ def get_benchmark_run(id: RunId, engine: EngineDep) -> BenchmarkRunRead:
     summary="Delete a run of your own",
     responses=problem_responses(UnknownBenchmarkRun, ShippedRunKept),
 )
-def delete_benchmark_run(id: RunId, engine: EngineDep) -> Response:
+def delete_benchmark_run(id: RunId, catalogue: CatalogueDep) -> Response:
     """For good: estimates lean on it no longer. Runs never change, so that there is no revision to name."""
-    with evidence_writing(engine) as (session, revision):
-        delete_run(session, _checked(id), revision=revision)
+    with evidence_writing(catalogue.engine) as (session, revision):
+        delete_run(session, checked(id), revision=revision)
+    catalogue.refresh()
     return Response(status_code=204)
 
 
-def _checked(run_id: str) -> str:
+def checked(run_id: str) -> str:
     """Other text never reaches the database."""
     if not re.fullmatch(ID_PATTERN, run_id):
         raise UnknownBenchmarkRun(run_id)

@@ -8,7 +8,9 @@ from sqlalchemy import Engine
 
 from service.api.problems import PreconditionInvalid
 from service.catalogue.benchmark_queries import FacetCounts
-from service.catalogue.snapshot import LiveCatalogue, Snapshot
+from service.catalogue.live import LiveCatalogue
+from service.catalogue.live_evidence import Evidence
+from service.catalogue.snapshot import Snapshot
 from service.errors import RevisionRequired
 
 ETAG = re.compile(r'(?:W/)?"(?:[a-z0-9.-]+@)?([0-9]{1,18})"')
@@ -24,6 +26,11 @@ async def current_snapshot(request: Request) -> Snapshot:
     return catalogue.snapshot
 
 
+async def current_evidence(request: Request) -> Evidence | None:
+    catalogue: LiveCatalogue = request.app.state.catalogue
+    return catalogue.evidence.current if catalogue.evidence else None
+
+
 async def database_engine(request: Request) -> Engine:
     catalogue: LiveCatalogue = request.app.state.catalogue
     return catalogue.engine
@@ -36,6 +43,7 @@ async def facet_counts(request: Request) -> FacetCounts:
 
 CatalogueDep = Annotated[LiveCatalogue, Depends(live_catalogue)]
 SnapshotDep = Annotated[Snapshot, Depends(current_snapshot)]
+EvidenceDep = Annotated[Evidence | None, Depends(current_evidence)]
 EngineDep = Annotated[Engine, Depends(database_engine)]
 FacetCountsDep = Annotated[FacetCounts, Depends(facet_counts)]
 

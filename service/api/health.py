@@ -31,6 +31,8 @@ class Ready(BaseModel):
     database: str = Field(description="kind of database", examples=["sqlite", "postgresql"])
     migration: str = Field(description="newest migration of the database")
     catalogue_revision: int = Field(description="of the snapshot that answers are computed from")
+    evidence_revision: int | None = Field(description="of the stored runs that answers lean on; null: on none")
+    evidence_count: int | None = Field(description="measured times among them")
 
 
 @router.get("/health/live", summary="Is the process alive?")
@@ -54,9 +56,14 @@ def get_ready(catalogue: CatalogueDep) -> Ready:
     if migration is None or is_behind(migration):
         needed = head_revision()
         raise NotReady(f"the database is at migration {migration}, this release needs {needed}: run sizing migrate")
+    evidence = catalogue.evidence.current if catalogue.evidence else None
+    if evidence and not evidence.is_complete:
+        raise NotReady(f"the stored runs are being read: {evidence.store.run_count} measured times so far")
     return Ready(
         version=__version__,
         database=catalogue.engine.dialect.name,
         migration=migration,
         catalogue_revision=snapshot.revision,
+        evidence_revision=evidence.revision if evidence else None,
+        evidence_count=evidence.store.run_count if evidence else None,
     )

@@ -37,6 +37,7 @@ from service.api.pages import CursorInvalid, Page, page_of
 from service.api.problems import PreconditionInvalid, problem_responses
 from service.api.strict_json import StrictJsonRoute
 from service.catalogue.language_models import LANGUAGE_MODELS
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.model_records import LanguageModelRecord, uploaded_record
 from service.catalogue.records import (
     create_record,
@@ -46,7 +47,7 @@ from service.catalogue.records import (
     retire_record,
     writing,
 )
-from service.catalogue.snapshot import LiveCatalogue, SnapshotLanguageModel
+from service.catalogue.snapshot import SnapshotLanguageModel
 from service.errors import (
     AmbiguousName,
     ArchitectureNotSupported,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Query, Response
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import to_json
 
-from service.api.dependencies import SnapshotDep
+from service.api.dependencies import EvidenceDep, SnapshotDep
 from service.api.problems import (
     MalformedBody,
     MediaTypeNotSupported,
@@ -20,6 +20,7 @@ from service.api.sizing_answer import SizingAnswer
 from service.api.sizing_document import sizing_document
 from service.api.sizing_examples import EXAMPLES
 from service.api.strict_json import Choice, RequestModel, StrictJsonRoute
+from service.catalogue.live_evidence import Evidence
 from service.catalogue.snapshot import Snapshot
 from service.errors import (
     ArchitectureNotSupported,
@@ -242,19 +243,20 @@ class SizingRequest(RequestModel):
 async def create_sizing(
     request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)],
     snapshot: SnapshotDep,
+    evidence: EvidenceDep,
     _: Annotated[NoParameters, Query()],
 ) -> Response:
-    """Nothing is stored: the same question to the same catalogue gives the same bytes.
+    """Nothing is stored: the same question to the same catalogue and the same stored runs gives the same bytes.
 
     "Does not fit" is an answer, with the shortfall. Every block is present; what cannot be said is null, with a
     warning. Estimates carry an interval and what it rests on.
     """
-    answer = sizing_answer(request, snapshot)
+    answer = sizing_answer(request, snapshot, evidence)
     return Response(to_json(answer), media_type="application/json")
 
 
-def sizing_answer(request: SizingRequest, snapshot: Snapshot) -> dict[str, Any]:
-    """The answer as a document, also for the command line."""
+def sizing_answer(request: SizingRequest, snapshot: Snapshot, evidence: Evidence | None) -> dict[str, Any]:
+    """The answer as a document, also for the command line. Without ``evidence`` by physics alone."""
     with named_in_body("accelerator"):
         accelerator = snapshot.accelerator(request.accelerator)
     if isinstance(request.model, str):
@@ -263,12 +265,14 @@ def sizing_answer(request: SizingRequest, snapshot: Snapshot) -> dict[str, Any]:
         model = stored.model
     else:
         stored, model = None, _given_model(request.model)
-    result = size(sizing_inputs(request, model=model, accelerator=accelerator.accelerator))
+    inputs = sizing_inputs(request, model=model, accelerator=accelerator.accelerator)
+    result = size(inputs, evidence.store if evidence else None)
     return sizing_document(
         result,
         accelerator=accelerator,
         stored_model=stored,
         catalogue_revision=snapshot.revision,
+        evidence=evidence,
         defaults=_defaults(request),
     )
 

@@ -5,30 +5,14 @@ Documents are built in ``sizing_document.py`` and checked against these models b
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from service.api.estimate_schemas import AnswerModel, EstimateRead, EvidenceRead
 from service.sizing.energy import PowerKind, PowerScope
-from service.sizing.estimate import Basis
 from service.sizing.precision import Density, Precision
 from service.sizing.remarks import WarningCode
 from service.sizing.roofline import Bound
 from service.sizing.workload import Statistic
-
-
-class AnswerModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class EstimateRead(AnswerModel):
-    """A predicted number and the interval in which the truth is expected."""
-
-    value: float
-    low: float
-    high: float
-    coverage_fraction: float | None = Field(
-        description="share of cases in which low to high held the truth; null where that was never measured"
-    )
-    basis: Basis
 
 
 class PrecisionInputs(AnswerModel):
@@ -293,20 +277,6 @@ class SuitsRead(AnswerModel):
 class VerdictRead(AnswerModel):
     interactive: SuitsRead
     batch: SuitsRead
-
-
-class EvidenceRunRead(AnswerModel):
-    benchmark_run: str
-    weight_fraction: float
-    measured: dict[str, float]
-    predicted: dict[str, float]
-
-
-class EvidenceRead(AnswerModel):
-    """The stored runs that the estimates lean on."""
-
-    distance_fraction: float = Field(ge=0, le=1, description="0: measured right here; 1: the model alone")
-    runs: list[EvidenceRunRead]
 
 
 class AssumptionRead(AnswerModel):

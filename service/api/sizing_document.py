@@ -8,6 +8,8 @@ from enum import Enum
 from math import isinf
 from typing import Any
 
+from service.api.evidence_document import evidence_document
+from service.catalogue.live_evidence import Evidence
 from service.catalogue.snapshot import SnapshotAccelerator, SnapshotLanguageModel
 from service.sizing.citations import (
     BOARD_POWER_RUNS,
@@ -36,6 +38,7 @@ def sizing_document(
     accelerator: SnapshotAccelerator,
     stored_model: SnapshotLanguageModel | None,
     catalogue_revision: int,
+    evidence: Evidence | None,
     defaults: list[Assumption],
 ) -> dict[str, Any]:
     reached, resolved = result.speed, result.resolved
@@ -52,7 +55,7 @@ def sizing_document(
             "interactive": {"suits": result.verdict.interactive.suits, "because": result.verdict.interactive.because},
             "batch": {"suits": result.verdict.batch.suits, "because": result.verdict.batch.because},
         },
-        "evidence": {"distance_fraction": 1.0, "runs": []},
+        "evidence": evidence_document(reached, revision=evidence.revision if evidence else None),
         "assumptions": [
             {"field": each.field, "value": _assumed(each.value), "origin": each.origin}
             for each in (*defaults, *resolved.remarks.assumptions)
@@ -60,6 +63,7 @@ def sizing_document(
         "warnings": [
             *({"code": each.code._value_, "detail": each.detail} for each in resolved.remarks.warnings),
             *(_wide_intervals(reached) if reached else ()),
+            *(EVIDENCE_LOADING if evidence and not evidence.is_complete else ()),
         ],
         "sources": [
             *accelerator.cited,
@@ -68,6 +72,14 @@ def sizing_document(
             *_citations(result),
         ],
     }
+
+
+EVIDENCE_LOADING = [
+    {
+        "code": WarningCode.EVIDENCE_LOADING.value,
+        "detail": "the stored runs are still being read: ask again when /health/ready says ready",
+    }
+]
 
 
 def _cited(*citations: Citation) -> list[dict[str, str]]:
@@ -386,5 +398,5 @@ def _wide_intervals(reached: Speed) -> list[dict[str, str]]:
     ]
     if not wide:
         return []
-    detail = f"{', '.join(wide)}: the interval is wider than the value, as it is while answers rest on physics alone"
+    detail = f"{', '.join(wide)}: the interval is wider than the value, for want of measurements near it"
     return [{"code": WarningCode.INTERVAL_WIDER_THAN_ANSWER.value, "detail": detail}]

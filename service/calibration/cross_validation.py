@@ -1,7 +1,7 @@
 """Predicts every measured run from the others, with ever more left out, and keeps what was missed by how much."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from service.calibration.folds import Fold, Tier, campaign_of, folds
 from service.catalogue.benchmark_evidence import Measurement, evidence_runs
 from service.sizing.evidence import EvidenceStore
 from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Kernel
-from service.sizing.run_identity import Configuration, Run
+from service.sizing.run_identity import Configuration, Run, as_question
 from service.sizing.run_terms import Phase
 from service.sizing.run_time import FITTED_VALUES
 
@@ -76,7 +76,7 @@ def predicted_from(
     """The wanted runs as the store predicts them; who measured them is not known to it."""
     by_configuration: dict[Configuration, list[int]] = {}
     for row in np.flatnonzero(wanted).tolist():
-        by_configuration.setdefault(_asked(runs[row].configuration), []).append(row)
+        by_configuration.setdefault(as_question(runs[row].configuration), []).append(row)
     for configuration, members in by_configuration.items():
         near = store.about(configuration)
         for row in members:
@@ -97,8 +97,3 @@ def predicted_from(
                 distance=answer.distance,
                 factor=answer.factor,
             )
-
-
-def _asked(configuration: Configuration) -> Configuration:
-    """As a question would have it: nobody has measured it yet."""
-    return replace(configuration, campaign=None)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.snapshot import Snapshot
-from service.errors import ServiceError
+from service.errors import AmbiguousName, ServiceError
 from service.sizing.accelerator import Accelerator
 from service.sizing.language_model import LanguageModel
 from service.sizing.parallelism import Parallelism
@@ -151,7 +151,7 @@ def _measurement(name: str, run: PublishedRun, phase: Phase, snapshot: Snapshot)
         return f"model {run.model} is not in the catalogue"
     if value_s is None:
         return "value not stated"
-    accelerator = snapshot.accelerator(run.accelerator).accelerator
+    accelerator = snapshot.accelerators.find(run.accelerator).accelerator
     try:
         return _taken_apart(name, run, Records(phase, accelerator, model), value_s)
     except ServiceError as error:
@@ -236,12 +236,18 @@ def _value_s(run: PublishedRun, phase: Phase) -> float | None:
 
 def _model(run: PublishedRun, snapshot: Snapshot) -> LanguageModel | None:
     for name in (run.checkpoint, run.model, MODELS_BY_NAME.get(run.model)):
-        if name:
-            try:
-                return snapshot.language_model(name).model
-            except ServiceError:
-                continue
+        if name and (found := _named(snapshot, name)):
+            return found
     return None
+
+
+def _named(snapshot: Snapshot, name: str) -> LanguageModel | None:
+    """A retired model is still what was measured; a name of several is nobody's."""
+    try:
+        entry = snapshot.language_models.named(name)
+    except AmbiguousName:
+        return None
+    return entry.model if entry else None
 
 
 def _scheme(run: PublishedRun, model: LanguageModel) -> str | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Table, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, insert, select, update
 from sqlmodel import Session
 
 from service.catalogue.benchmark_records import BenchmarkRun
@@ -24,6 +24,7 @@ STATE: Table = EvidenceStateRow.__table__  # type: ignore[attr-defined]  # set b
 FIELDS = tuple(each.name for each in fields(BenchmarkRun))
 COLUMNS = tuple(RUNS.c[name] for name in FIELDS)
 VARIABLES_AT_ONCE = 500
+ROWS_AT_ONCE = 2000
 
 
 class UnknownBenchmarkRun(NotFound):
@@ -51,7 +52,7 @@ class Changes:
     """What happened after one revision, up to ``revision``: take the deleted ones away first, then add."""
 
     revision: int
-    added: Sequence[BenchmarkRun]
+    added: Iterator[BenchmarkRun]
     deleted: Sequence[str]
 
 
@@ -114,18 +115,23 @@ def forget_runs(session: Session, ids: Iterable[str], *, revision: int) -> None:
         connection.execute(insert(DELETED), [{"id": each, "evidence_revision": revision} for each in some])
 
 
-def changes_since(session: Session, revision: int) -> Changes:
-    """The runs stored, and the ids deleted, after that revision; from revision 0 every run there is.
+def changes_since(session: Session, revision: int, only: Iterable[ColumnElement[bool]] = ()) -> Changes:
+    """The runs stored (``only`` those), and the ids deleted, after that revision; from revision 0 every run there is.
 
-    A run that was stored and deleted in between is only among the deleted.
+    A run that was stored and deleted in between is only among the deleted. The added ones are read as they are taken,
+    within the session.
     """
     connection = session.connection()
     current = evidence_revision(connection)
-    added = connection.execute(
-        select(*COLUMNS).where(RUNS.c.evidence_revision > revision, RUNS.c.evidence_revision <= current)
-    )
+    added = runs_where(session, RUNS.c.evidence_revision > revision, RUNS.c.evidence_revision <= current, *only)
     deleted = connection.execute(select(DELETED.c.id).where(DELETED.c.evidence_revision > revision))
-    return Changes(current, [run_of(row) for row in added], [each.id for each in deleted])
+    return Changes(current, added, [each.id for each in deleted])
+
+
+def runs_where(session: Session, *conditions: ColumnElement[bool]) -> Iterator[BenchmarkRun]:
+    """In no order, and few at a time in memory."""
+    rows = session.connection().execution_options(yield_per=ROWS_AT_ONCE).execute(select(*COLUMNS).where(*conditions))
+    return map(run_of, rows)
 
 
 def run_of(row: Row[Any]) -> BenchmarkRun:

@@ -4,8 +4,6 @@
 then kept, also from one snapshot to the next as long as the record stays at its revision.
 """
 
-import logging
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +11,6 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, and_, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from service.catalogue.accelerator_records import AcceleratorRecord, load_accelerator_records
 from service.catalogue.accelerators import ACCELERATORS
@@ -25,8 +22,6 @@ from service.catalogue.tables import CatalogueStateRow, Origin
 from service.errors import AmbiguousName, RecordRetired
 from service.sizing.accelerator import Accelerator
 from service.sizing.language_model import LanguageModel
-
-log = logging.getLogger("sizing")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +83,22 @@ class NamedRecords(Generic[E]):
         self.slugs_by_alias = slugs_by_alias
         self.in_use: tuple[E, ...] = tuple(entry for entry in self.by_slug.values() if entry.retired_at is None)
 
-    def find(self, name: str) -> E:
-        """By slug or alias, retired records by their slug included."""
+    def named(self, name: str) -> E | None:
+        """By slug or alias, retired records by their slug included; ``None`` where there is no such record."""
         asked = name.lower() if name.isascii() else name  # folding other letters would be likeness
         if entry := self.by_slug.get(asked):
             return entry
         slugs = self.slugs_by_alias.get(asked, ())
         if len(slugs) > 1:
             raise AmbiguousName(name, slugs)
-        if not slugs:
+        return self.by_slug[slugs[0]] if slugs else None
+
+    def find(self, name: str) -> E:
+        """As ``named``, but there has to be one."""
+        entry = self.named(name)
+        if entry is None:
             raise self._kind.unknown(name, {*self.slugs_by_alias, *(entry.slug for entry in self.in_use)})
-        return self.by_slug[slugs[0]]
+        return entry
 
     def get(self, name: str) -> E:
         """As ``find``, but a retired record cannot be used: ``RecordRetired``."""
@@ -128,7 +128,7 @@ def read_snapshot(engine: Engine, previous: Snapshot | None = None) -> Snapshot:
     isolation = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
     with engine.connect().execution_options(**isolation) as connection:
         return Snapshot(
-            revision=_catalogue_revision(connection),
+            revision=catalogue_revision(connection),
             accelerators=_read_records(
                 connection, ACCELERATORS, SnapshotAccelerator, previous.accelerators.by_slug if previous else {}
             ),
@@ -138,7 +138,7 @@ def read_snapshot(engine: Engine, previous: Snapshot | None = None) -> Snapshot:
         )
 
 
-def _catalogue_revision(connection: Connection) -> int:
+def catalogue_revision(connection: Connection) -> int:
     return connection.execute(select(CatalogueStateRow.revision)).scalar_one()  # type: ignore[call-overload,no-any-return]  # SQLModel's attributes are typed as values
 
 
@@ -178,37 +178,3 @@ def _shipped_records(kind: RecordKind[Any], entry: type[E], records: Iterable[Re
         for name in {*kind.own_aliases(record), *kind.shared_aliases(record)}:
             aliases[name.lower()] = (*aliases.get(name.lower(), ()), record.slug)
     return NamedRecords(kind, entries, aliases)
-
-
-class LiveCatalogue:
-    """The current snapshot of a running service. ``refresh`` swaps in a newer one when there is one."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._lock = threading.Lock()
-        self._reachable = True
-        self.snapshot = read_snapshot(engine)
-
-    def refresh(self) -> Snapshot:
-        """Called after every own write, and now and then for the writes of other processes."""
-        with self._lock:
-            with self.engine.connect() as connection:
-                current = _catalogue_revision(connection)
-            if current != self.snapshot.revision:
-                self.snapshot = read_snapshot(self.engine, self.snapshot)
-            return self.snapshot
-
-    def refresh_if_reachable(self) -> bool:
-        """As ``refresh``; without a database the last snapshot stays. The log says when it goes and comes back."""
-        try:
-            self.refresh()
-        except SQLAlchemyError as error:
-            if self._reachable:
-                revision = self.snapshot.revision
-                log.warning("no database (%s): answering from catalogue revision %s", type(error).__name__, revision)
-            self._reachable = False
-        else:
-            if not self._reachable:
-                log.warning("the database answers again")
-            self._reachable = True
-        return self._reachable

@@ -67,7 +67,7 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         power_scope=run.power_scope,
         meaning=extras.get("meaning"),
         basis=extras.get("basis"),
-        flag="; ".join(details.quality_remarks) or None,
+        flag="; ".join(details.quality_remarks) or None if is_shipped or not run.calibrates else None,
         series=run.id,
         source=run.source_title or run.measured_by or "a user's run",
         source_ref=run.source_ref,

@@ -5,16 +5,21 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from service.cli.settings import add_database_argument, settings_of
 from service.errors import ServiceError
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from service.catalogue.live_evidence import Evidence
     from service.catalogue.snapshot import Snapshot
     from service.settings import Settings
+
+T = TypeVar("T")
 
 
 class FileUnreadable(ServiceError):
@@ -34,17 +39,36 @@ class DatabaseWithoutTables(ServiceError):
 
 def open_snapshot(settings: "Settings") -> "Snapshot":
     """The stored catalogue, or the shipped one where no database has been made yet. Writes nothing."""
+    from service.catalogue.snapshot import read_snapshot, shipped_snapshot
+
+    return _read_stored(settings, read_snapshot, shipped_snapshot)
+
+
+def open_evidence(settings: "Settings", snapshot: "Snapshot") -> "Evidence | None":
+    """The stored runs as evidence, or the shipped ones where no database has been made yet. Takes a second or two."""
+    from service.catalogue.live_evidence import LiveEvidence, shipped_evidence
+
+    def stored(engine: "Engine") -> "Evidence":
+        live = LiveEvidence(engine)
+        live.refresh(snapshot)
+        return live.current
+
+    if not settings.lean_on_runs:
+        return None
+    return _read_stored(settings, stored, lambda: shipped_evidence(snapshot))
+
+
+def _read_stored(settings: "Settings", stored: "Callable[[Engine], T]", shipped: Callable[[], T]) -> T:
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.catalogue.database import create_database_engine, sqlite_file
-    from service.catalogue.snapshot import read_snapshot, shipped_snapshot
 
     file = sqlite_file(settings.database_url)
     if file is not None and not file.exists():
-        return shipped_snapshot()
+        return shipped()
     engine = create_database_engine(settings.database_url)
     try:
-        return read_snapshot(engine)
+        return stored(engine)
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", error)).splitlines()[0]
         url = engine.url.render_as_string(hide_password=True)

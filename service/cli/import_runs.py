@@ -15,7 +15,7 @@ from service.errors import ServiceError
 
 if TYPE_CHECKING:
     from service.api.import_schemas import ImportedFileRead, ImportMetadata
-    from service.catalogue.snapshot import LiveCatalogue
+    from service.catalogue.live import LiveCatalogue
 
 EPILOG = """\
 examples:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.cli.catalogue import FileUnreadable, open_snapshot
+from service.cli.catalogue import FileUnreadable, open_evidence, open_snapshot
 from service.cli.settings import add_database_argument, settings_of
 from service.errors import ServiceError
 
@@ -65,6 +65,7 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, (_, kind, text) in FIELDS.items():
         parser.add_argument(flag, type=kind, metavar={int: "N", float: "X", str: "WORD"}[kind], help=text)
     parser.add_argument("--replicas", metavar="N", help='copies of the layout, or "fill" for what the system holds')
+    parser.add_argument("--physics-alone", action="store_true", help="do not lean on stored runs; faster")
     parser.add_argument("--json", action="store_true", help="the document that POST /sizing answers")
     add_database_argument(parser)
 
@@ -81,7 +82,10 @@ def size(arguments: argparse.Namespace) -> int:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"] if not str(part).startswith("("))
         raise QuestionInvalid(f"{place}: {first['msg']}") from None
-    document = sizing_answer(request, open_snapshot(settings_of(arguments)))
+    settings = settings_of(arguments)
+    snapshot = open_snapshot(settings)
+    evidence = None if arguments.physics_alone else open_evidence(settings, snapshot)
+    document = sizing_answer(request, snapshot, evidence)
     print(json.dumps(document, indent=2) if arguments.json else table(document))
     return 0
 
@@ -142,6 +146,7 @@ def table(answer: dict[str, Any]) -> str:
         ),
         *_speed_lines(answer),
         *_energy_lines(answer),
+        *_evidence_lines(answer),
         "",
         "verdict",
         *_rows([(name, _verdict(answer["verdict"][name])) for name in ("interactive", "batch")]),
@@ -215,13 +220,36 @@ def _energy_lines(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _evidence_lines(answer: dict[str, Any]) -> list[str]:
+    """How far from measurements the estimates are, whose runs TPOT leans on most, and what to measure next."""
+    evidence = answer["evidence"]
+    rows = [
+        (each["estimate"], f"distance {each['distance_fraction']:.2f} (0: measured here, 1: the model alone)")
+        for each in evidence["estimates"]
+    ]
+    rows += [
+        ("TPOT leans on", f"{each['benchmark_run']}, weight {each['weight_fraction']:.2f}")
+        for each in evidence["runs"]
+        if each["estimate"] == "serving.tpot_s"
+    ]
+    if found := evidence["next_measurement"]:
+        narrows = ", ".join(
+            f"{each['estimate']} from x{each['interval_factor']:.2f} to x{each['interval_factor_then']:.2f}"
+            for each in found["narrows"]
+        )
+        rows.append(
+            ("would narrow most", f"a {found['scenario']} run at concurrency {found['concurrency']}: {narrows}")
+        )
+    return ["", "evidence", *_rows(rows)] if rows else []
+
+
 def _per_watt(scope: dict[str, Any]) -> str:
     rate = scope["output_tokens_per_s_per_w"]
     return f", {_span(rate)} tokens/s/W" if rate else ""
 
 
 def _rows(rows: list[tuple[str, Any]]) -> list[str]:
-    return [f"  {name:<26}{value}" for name, value in rows]
+    return [f"  {name:<25} {value}" for name, value in rows]
 
 
 def _gib(size_bytes: int) -> str:

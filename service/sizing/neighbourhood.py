@@ -49,9 +49,10 @@ DISTANCE_BINS: Final = (0.25, 0.40, 0.55, 0.70)
 
 @dataclass(frozen=True, slots=True)
 class Lean:
-    """A run that an answer leans on, the weight of its residual in the shift, and its time as predicted."""
+    """A run that an answer leans on, the weight of its residual in the shift, and its time as the physics has it."""
 
     run: str
+    phase: Phase
     weight: float
     measured_s: float
     predicted_s: float
@@ -181,7 +182,9 @@ class Neighbourhood:
     def _lean(self, place: int, weight: float) -> Lean:
         cell, row = self.chosen[place]
         measured_s = float(cell.numbers[row, MEASURED_AT])
-        return Lean(cell.ids[row], weight, measured_s, measured_s / exp(float(cell.numbers[row, RESIDUAL_AT])))
+        return Lean(
+            cell.ids[row], cell.key.phase, weight, measured_s, measured_s / exp(float(cell.numbers[row, RESIDUAL_AT]))
+        )
 
     def _likeness(self, exponentials: Array) -> Array:
         """Prior covariance of the point with each run."""

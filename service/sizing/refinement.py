@@ -76,6 +76,11 @@ class Belief:
         )
 
     @property
+    def noise_floor(self) -> float | None:
+        """Spread between runs of the very same thing (one sd of ln): no interval gets narrower."""
+        return self.near.kernel.noise if self.near else None
+
+    @property
     def leans_on(self) -> tuple[Lean, ...]:
         return self.near.leans_on(self.point) if self.near and self.point else ()
 

@@ -1,8 +1,9 @@
 """What identifies a measured run, and where in its configuration it lies: what makes two runs alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import exp
 from typing import Final
 
 from service.sizing.accelerator import Accelerator, Topology
@@ -58,6 +59,11 @@ class Run:
     measured_s: float
 
     @property
+    def predicted_s(self) -> float:
+        """By physics alone."""
+        return self.measured_s / exp(self.log_residual)
+
+    @property
     def is_quarantined(self) -> bool:
         """So far off that it says more about the record than about the machine."""
         return abs(self.log_residual) > QUARANTINE[self.configuration.phase]
@@ -99,6 +105,11 @@ def model_kind(model: LanguageModel) -> str:
     if not model.is_moe:
         return "dense"
     return "mla moe" if model.has_latent_attention else "moe"
+
+
+def as_question(configuration: Configuration) -> Configuration:
+    """As one who has not measured it yet would ask: of no campaign."""
+    return replace(configuration, campaign=None)
 
 
 def configuration_of(

@@ -6,8 +6,9 @@ from sqlalchemy import Engine
 from service.catalogue.accelerator_records import AcceleratorRecord, load_accelerator_records
 from service.catalogue.accelerators import ACCELERATORS
 from service.catalogue.database import create_database_engine
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.records import create_record, replace_record, retire_record, writing
-from service.catalogue.snapshot import LiveCatalogue, read_snapshot, shipped_snapshot
+from service.catalogue.snapshot import read_snapshot, shipped_snapshot
 from service.errors import RecordRetired, UnknownAccelerator, UnknownLanguageModel
 
 

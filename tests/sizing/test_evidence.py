@@ -78,7 +78,7 @@ def test_one_run_moves_the_answer_by_its_share_of_the_variance() -> None:
     assert found.sd == pytest.approx(sqrt(0.01 - 0.01**2 / 0.02 + 0.01))
     assert found.factor == pytest.approx(exp(1.2816 * sqrt(0.015)))
     (lean,) = store_of(RUN).about(CONFIGURATION).leans_on(POINT)
-    assert lean == Lean("measured", lean.weight, 0.03, 0.03 / exp(0.2))
+    assert lean == Lean("measured", Phase.SERVING, lean.weight, 0.03, 0.03 / exp(0.2))
     assert lean.weight == pytest.approx(0.5)
     assert found.sd_if_measured == pytest.approx(sqrt(0.01 / 3 + 0.01))  # two equal observations of a common 0.01
     assert found.basis is Basis.MEASURED

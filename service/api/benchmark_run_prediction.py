@@ -1,0 +1,100 @@
+"""``GET /benchmark-runs/{id}/prediction``: what would have been predicted for a run, had it never been measured."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from sqlmodel import Session
+
+from service.api.benchmark_runs import RunId, checked
+from service.api.dependencies import CatalogueDep
+from service.api.estimate_schemas import AnswerModel, EstimateRead, EvidenceRunRead
+from service.api.evidence_document import MEASURES, leant_on
+from service.api.problems import problem_responses
+from service.api.sizing_document import estimate
+from service.api.strict_json import StrictJsonRoute
+from service.catalogue.benchmark_evidence import evidence_runs, measurements
+from service.catalogue.benchmark_records import BenchmarkRun
+from service.catalogue.benchmarks import UnknownBenchmarkRun, get_run
+from service.catalogue.live_evidence import evidence_ids
+from service.catalogue.snapshot import Snapshot
+from service.catalogue.stored_evidence import published_of
+from service.sizing.estimate import INTERVAL_COVERAGE_FRACTION, Estimate
+from service.sizing.evidence import EvidenceStore
+from service.sizing.run_identity import Run, as_question
+from service.sizing.run_terms import Phase
+
+router = APIRouter(tags=["benchmark runs"], route_class=StrictJsonRoute)
+
+
+class MeasuredAndPredicted(AnswerModel):
+    """One measured time, beside what the other runs and the physics say."""
+
+    measure: str
+    phase: Phase
+    measured_s: float
+    predicted_s: EstimateRead
+    physics_s: float
+    measured_over_predicted_fraction: float
+    is_inside_interval: bool
+    is_quarantined: bool
+    distance_fraction: float
+    runs: list[EvidenceRunRead]
+
+
+class RunPrediction(AnswerModel):
+    """``not_predicted`` says why the run, or a part of it, could not be predicted."""
+
+    benchmark_run: str
+    evidence_revision: int | None
+    predictions: list[MeasuredAndPredicted]
+    not_predicted: list[str]
+
+
+@router.get(
+    "/benchmark-runs/{id}/prediction",
+    summary="Predicted, the run itself left out, against measured",
+    response_model=RunPrediction,
+    responses=problem_responses(UnknownBenchmarkRun),
+)
+def get_benchmark_run_prediction(id: RunId, catalogue: CatalogueDep) -> Any:
+    """As a question would have been answered without this run; who measured it is not known to the prediction."""
+    with Session(catalogue.engine) as session:
+        run = get_run(session, checked(id))
+    evidence = catalogue.evidence.current if catalogue.evidence else None
+    store = evidence.store.without_runs(evidence_ids([run.id])) if evidence else EvidenceStore.of()
+    return {
+        "benchmark_run": run.id,
+        "evidence_revision": evidence.revision if evidence else None,
+        **_predictions(run, store, catalogue.snapshot),
+    }
+
+
+def _predictions(run: BenchmarkRun, store: EvidenceStore, snapshot: Snapshot) -> dict[str, Any]:
+    found = measurements([published_of(run)], snapshot)
+    reasons = list(found.left_out)
+    if not found.usable and not reasons:
+        reasons = [f"runs of scenario {run.scenario or 'unknown'} are not predicted"]
+    return {
+        "predictions": [_prediction(each, store) for each in evidence_runs(found.usable)],
+        "not_predicted": reasons,
+    }
+
+
+def _prediction(run: Run, store: EvidenceStore) -> dict[str, Any]:
+    near = store.about(as_question(run.configuration))
+    refined, leans_on = near.at(run.point), near.leans_on(run.point)
+    predicted_s = run.predicted_s * refined.ratio
+    low, high = predicted_s / refined.factor, predicted_s * refined.factor
+    measure = MEASURES[run.configuration.phase]
+    return {
+        "measure": measure,
+        "phase": run.configuration.phase.value,
+        "measured_s": run.measured_s,
+        "predicted_s": estimate(Estimate(predicted_s, low, high, INTERVAL_COVERAGE_FRACTION, refined.basis)),
+        "physics_s": run.predicted_s,
+        "measured_over_predicted_fraction": run.measured_s / predicted_s,
+        "is_inside_interval": low <= run.measured_s <= high,
+        "is_quarantined": run.is_quarantined,
+        "distance_fraction": refined.distance,
+        "runs": leant_on(measure, leans_on),
+    }

@@ -1,0 +1,103 @@
+"""Evidence follows what is written, by this process and by others, and the records that it is compared with."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from service.catalogue.accelerator_records import AcceleratorRecord
+from service.catalogue.accelerators import ACCELERATORS
+from service.catalogue.benchmark_records import BenchmarkRun, RunScenario, StoredMetric, main_figures
+from service.catalogue.benchmarks import delete_run, evidence_writing, save_runs
+from service.catalogue.live import LiveCatalogue
+from service.catalogue.live_evidence import evidence_ids
+from service.catalogue.records import replace_record, writing
+from service.sizing.evidence import EvidenceStore
+from service.sizing.evidence_index import RESIDUAL_AT
+from tests.catalogue.test_benchmarks import a_run
+
+
+@pytest.fixture
+def live(engine: Engine) -> LiveCatalogue:
+    catalogue = LiveCatalogue(engine)
+    catalogue.refresh()
+    return catalogue
+
+
+def measured(index: int, **fields: object) -> BenchmarkRun:
+    metrics = [StoredMetric("tpot_s", "p50", 0.02 + index / 1e4)]
+    known: dict[str, object] = {
+        "scenario": RunScenario.CLOSED_LOOP,
+        "model": "phi-4",
+        "gpu_count": 1,
+        "tp": 1,
+        "weights": "bf16",
+        "engine": "vllm",
+        "engine_version": "0.19.0",
+        "concurrency": 8.0 + index,
+        "isl_mean_tokens": 1024.0,
+        "osl_mean_tokens": 256.0,
+        **main_figures(metrics, gpu_count=1),
+    }
+    return a_run(index, **{**known, **fields})
+
+
+def store(engine: Engine, *runs: BenchmarkRun) -> None:
+    with evidence_writing(engine) as (session, revision):
+        save_runs(session, runs, revision=revision)
+
+
+def held(live: LiveCatalogue) -> EvidenceStore:
+    assert live.evidence is not None
+    return live.evidence.current.store
+
+
+def residuals(live: LiveCatalogue, run: BenchmarkRun) -> Iterator[float]:
+    wanted = set(evidence_ids([run.id]))
+    for cell in held(live).cells.values():
+        for evidence_id, numbers in zip(cell.ids, cell.numbers, strict=True):
+            if evidence_id in wanted:
+                yield float(numbers[RESIDUAL_AT])
+
+
+def test_writes_of_another_process_appear_and_go(engine: Engine, live: LiveCatalogue) -> None:
+    assert live.evidence is not None
+    before = live.evidence.current
+    assert before.is_complete
+    one, two = measured(1), measured(2)
+    store(engine, one, two)
+    assert live.evidence.current is before
+    live.refresh()
+    assert held(live).run_count == before.store.run_count + 2
+    with evidence_writing(engine) as (session, revision):
+        delete_run(session, one.id, revision=revision)
+    live.refresh()
+    assert held(live).run_count == before.store.run_count + 1
+    assert list(residuals(live, one)) == []
+    assert len(list(residuals(live, two))) == 1
+
+
+def test_a_run_that_must_not_calibrate_is_no_evidence(engine: Engine, live: LiveCatalogue) -> None:
+    before = held(live).run_count
+    store(engine, measured(1, calibrates=False), measured(2, accelerator=None), measured(3, model=None))
+    live.refresh()
+    assert held(live).run_count == before
+
+
+def test_a_new_revision_of_a_record_moves_the_physics_that_its_runs_are_compared_with(
+    engine: Engine, live: LiveCatalogue
+) -> None:
+    run = measured(1)
+    store(engine, run)
+    live.refresh()
+    (before,) = residuals(live, run)
+    document = json.loads(live.snapshot.accelerator("h100-sxm").document)
+    document["memory"]["bandwidth"] = {"total": "1.675 TB/s", "sources": document["memory"]["bandwidth"]["sources"]}
+    with writing(engine) as session:
+        replace_record(session, ACCELERATORS, AcceleratorRecord.model_validate(document), expected_revision=1)
+    live.refresh()
+    (after,) = residuals(live, run)
+    # At half of 3.35 TB/s reading takes twice as long. A step of 14.7e9 bf16 parameters is 9.5 ms of reading and some
+    # 4 ms of fixed overheads: predicted (19 + 4) / (9.5 + 4) = e^0.53 times as slow, so that the run is that much less
+    assert after == pytest.approx(before - 0.53, abs=0.05)
