@@ -223,14 +223,17 @@ def _energy_lines(answer: dict[str, Any]) -> list[str]:
 def _evidence_lines(answer: dict[str, Any]) -> list[str]:
     """How far from measurements the estimates are, whose runs TPOT leans on most, and what to measure next."""
     evidence = answer["evidence"]
-    rows = [
-        (each["estimate"], f"distance {each['distance_fraction']:.2f} (0: measured here, 1: the model alone)")
-        for each in evidence["estimates"]
-    ]
-    rows += [
-        ("TPOT leans on", f"{each['benchmark_run']}, weight {each['weight_fraction']:.2f}")
+    if not evidence["estimates"]:
+        return []
+    distances = (f"{each['estimate']} {each['distance_fraction']:.2f}" for each in evidence["estimates"])
+    leans_on = (
+        f"{each['benchmark_run']} ({each['weight_fraction']:.2f})"
         for each in evidence["runs"]
         if each["estimate"] == "serving.tpot_s"
+    )
+    rows = [
+        ("distance (1: none near)", ", ".join(distances)),
+        ("TPOT leans on (weight)", ", ".join(leans_on) or "no run"),
     ]
     if found := evidence["next_measurement"]:
         narrows = ", ".join(
@@ -240,7 +243,7 @@ def _evidence_lines(answer: dict[str, Any]) -> list[str]:
         rows.append(
             ("would narrow most", f"a {found['scenario']} run at concurrency {found['concurrency']}: {narrows}")
         )
-    return ["", "evidence", *_rows(rows)] if rows else []
+    return ["", "evidence", *_rows(rows)]
 
 
 def _per_watt(scope: dict[str, Any]) -> str:

@@ -10,9 +10,9 @@ which runs are stored, not on the order in which they came, and one question is 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from heapq import merge
-from itertools import groupby, islice
+from itertools import groupby
 from math import inf, log2
+from operator import attrgetter, itemgetter
 from typing import Final
 
 import numpy as np
@@ -34,6 +34,7 @@ from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
+FIRST, PLACE = attrgetter("first"), itemgetter(0, 1)
 KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence.
@@ -150,10 +151,9 @@ class EvidenceStore:
         entries = sorted(self._entries(configuration), key=lambda each: (-each.score, each.apart))
         chosen: list[tuple[Cell, int]] = []
         for _, tied in groupby(entries, key=lambda each: (each.score, each.apart)):
-            in_order = merge(*(entry.members for entry in tied), key=lambda cell: cell.first)
-            cells = islice(in_order, POOL_SIZE)
-            runs = merge(*(cell.placed() for cell in cells), key=lambda run: run[:2])
-            chosen.extend((cell, row) for _, _, row, cell in islice(runs, POOL_SIZE - len(chosen)))
+            cells = sorted((cell for entry in tied for cell in entry.members), key=FIRST)[:POOL_SIZE]
+            runs = sorted((run for cell in cells for run in cell.placed), key=PLACE)
+            chosen.extend((cell, row) for _, _, row, cell in runs[: POOL_SIZE - len(chosen)])
             if len(chosen) == POOL_SIZE:
                 break
         return chosen

@@ -3,8 +3,9 @@
 Nothing here is changed in place but ``Codes``, which only ever grows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from math import inf, log2, sqrt
 from typing import Any, Final
@@ -68,7 +69,7 @@ def numbers_of(run: Run) -> list[float]:
     return [*at, *(sqrt(max(share, 0.0)) for share in run.point.shares), run.log_residual, run.measured_s, reference]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """The runs of one configuration, ordered by distance from the reference point, then by id."""
 
@@ -77,19 +78,20 @@ class Cell:
     ids: tuple[str, ...]
     numbers: Array
 
-    @property
+    @cached_property
     def phase(self) -> int:
         return PHASES.index(self.key.phase)
 
-    @property
+    @cached_property
     def first(self) -> tuple[float, str]:
         """Where its runs start in the order of all runs."""
         return float(self.numbers[0, REFERENCE_AT]), self.ids[0]
 
-    def placed(self) -> Iterator[tuple[float, str, int, "Cell"]]:
+    @cached_property
+    def placed(self) -> list[tuple[float, str, int, "Cell"]]:
         """As many of its runs as a pool can take, in that order."""
         distances = self.numbers[:POOL_SIZE, REFERENCE_AT].tolist()
-        return ((distance, self.ids[row], row, self) for row, distance in enumerate(distances))
+        return [(distance, self.ids[row], row, self) for row, distance in enumerate(distances)]
 
     def with_runs(self, runs: Sequence[Run]) -> "Cell":
         known = set(self.ids)

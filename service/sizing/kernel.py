@@ -15,7 +15,6 @@ Source of the numbers: searched on leave-group-out errors of the shipped runs (s
 cross-validated figures are slightly optimistic.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -67,8 +66,21 @@ class Kernel:
         return sqrt(self.variance + self.noise**2)
 
     @cached_property
+    def component_variances(self) -> Array:
+        """A row for each code; columns: what is shared everywhere, what fades (R1), and the run's own (R2)."""
+        table = np.zeros((CODE_COUNT, 3))
+        for row, sd in enumerate(self.common):
+            table[row, int(row >= FIRST_LOCAL)] = sd * sd
+        table[-1, 2] = self.run**2
+        return table
+
+    @cached_property
+    def distance_scales(self) -> Array:
+        """What squared distances are multiplied with: columns of R1 and R2."""
+        return np.array([self.near_scales, (*self.run_scales, 0.0)]).T
+
+    @cached_property
     def near_scales(self) -> tuple[float, float, float, float]:
-        """What squared distances are multiplied with."""
         batch, isl, osl, devices = self.distances
         return batch**-2, isl**-2, osl**-2, devices**-2
 
@@ -111,31 +123,22 @@ class Runs:
 def covariance(kernel: Kernel, phase_alike: Array, one: Runs, other: Runs) -> Array:
     """K of every run of ``one`` with every run of ``other``; ``phase_alike`` is the table of P."""
     alike = phase_alike[one.phases[:, None], other.phases[None, :]]
-    everywhere, nearby = np.zeros_like(alike), np.zeros_like(alike)
-    for column, sd in enumerate(kernel.common):
-        if sd:
-            (nearby if column >= FIRST_LOCAL else everywhere)[_same(one, other, column)] += sd * sd
-    squares = [_squares(one.coordinates, other.coordinates, column) for column in range(COORDINATE_COUNT)]
-    near = np.exp(-0.5 * _scaled(squares, kernel.distances))
-    near_run = np.exp(-np.sqrt(_scaled(squares, kernel.run_distances)))
-    shares = sum(_squares(one.root_shares, other.root_shares, column) for column in range(SHARE_COUNT))
+    codes, other_codes = one.codes[:, None, :], other.codes[None, :, :]
+    same = (codes == other_codes) & (codes >= 0)
+    everywhere, nearby, same_run = np.moveaxis(same @ kernel.component_variances, -1, 0)
+    apart, run_apart = (
+        _squared_distance(one.coordinates * scale, other.coordinates * scale)
+        for scale in np.sqrt(kernel.distance_scales).T
+    )
+    shares = _squared_distance(one.root_shares, other.root_shares)
     near_regime = np.exp(-0.5 / kernel.regime_distance**2 * shares)
-    result: Array = alike * (kernel.regime**2 * near_regime + everywhere + near * nearby)
-    result += kernel.run**2 * near_run * _same(one, other, CODE_COUNT - 1)
+    result: Array = alike * (kernel.regime**2 * near_regime + everywhere + np.exp(-0.5 * apart) * nearby)
+    result += same_run * np.exp(-np.sqrt(run_apart))
     return result
 
 
-def _same(one: Runs, other: Runs, column: int) -> NDArray[np.bool_]:
-    """Equal and known."""
-    first, second = one.codes[:, column, None], other.codes[None, :, column]
-    return np.asarray((first == second) & (first >= 0))
-
-
-def _squares(one: Array, other: Array, column: int) -> Array:
-    difference = one[:, column, None] - other[None, :, column]
-    return difference * difference
-
-
-def _scaled(squares: Sequence[Array], scales: Sequence[float]) -> Array:
-    """Squared distance in units of the scales; dimensions without one do not count."""
-    return np.asarray(sum(square / (scale * scale) for square, scale in zip(squares, scales, strict=False)))
+def _squared_distance(one: Array, other: Array) -> Array:
+    """Of every row to every row, multiplied out."""
+    own, others = (one**2).sum(1), (other**2).sum(1)
+    square: Array = own[:, None] + others[None, :] - 2 * one @ other.T
+    return np.maximum(square, 0.0)

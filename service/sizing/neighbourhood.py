@@ -23,7 +23,6 @@ from service.sizing.evidence_index import MEASURED_AT, RESIDUAL_AT, SHARES_AT, C
 from service.sizing.kernel import (
     CODE_COUNT,
     COORDINATE_COUNT,
-    FIRST_LOCAL,
     SHARE_COUNT,
     Array,
     Kernel,
@@ -214,20 +213,17 @@ def _likeness(kernel: Kernel, phase: Phase, codes: Sequence[int], pool: Runs) ->
     """Variance shared with each run of the pool: everywhere, and what fades with distance (near, regime, run)."""
     alike = PHASE_ALIKE[PHASES.index(phase)][pool.phases]
     asked = np.array(codes)
-    shared = (pool.codes == asked) & (asked >= 0)
-    variances = np.array([sd * sd for sd in kernel.common])
-    near = alike * (shared[:, FIRST_LOCAL:-1] @ variances[FIRST_LOCAL:])
-    everywhere = alike * (shared[:, :FIRST_LOCAL] @ variances[:FIRST_LOCAL])
-    return everywhere, np.stack([near, alike * kernel.regime**2, kernel.run**2 * shared[:, -1]])
+    everywhere, near, run = (((pool.codes == asked) & (asked >= 0)) @ kernel.component_variances).T
+    return alike * everywhere, np.stack([alike * near, alike * kernel.regime**2, run])
 
 
 def _products(kernel: Kernel, pool: Runs) -> Array:
     """Rows of near, regime and run; columns of coordinates, roots of shares, 1, and the point's own squares."""
     count, at, shares = len(pool.phases), pool.coordinates, pool.root_shares
-    near, run = np.array(kernel.near_scales), np.array((*kernel.run_scales, 0.0))
+    near, run = kernel.distance_scales.T
     regime = 1 / kernel.regime_distance**2
     one, none, no_shares = np.ones((count, 1)), np.zeros((count, 1)), np.zeros((count, SHARE_COUNT))
-    near_square, run_square = (at**2 @ np.stack([near, run], -1)).T[..., None]
+    near_square, run_square = (at**2 @ kernel.distance_scales).T[..., None]
     share_square = (shares**2).sum(1, keepdims=True)
     return np.concatenate(
         [
