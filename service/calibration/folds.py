@@ -49,7 +49,7 @@ class Fold:
 def campaign_of(measurement: Measurement) -> str:
     """Who measured what on what: the runs that are likely to be wrong together."""
     c = measurement.configuration
-    return f"{c.campaign} | {c.architecture} | {c.engine} | {c.accelerator}"
+    return f"{c.campaign} | {c.architecture} | {measurement.setup.engine} | {c.accelerator}"
 
 
 def folds(tier: Tier, rows: Sequence[Measurement]) -> Iterator[Fold]:
@@ -108,7 +108,7 @@ def _pairs(rows: Sequence[Measurement]) -> Iterator[Fold]:
 
 def _model_engines(rows: Sequence[Measurement]) -> Iterator[Fold]:
     models = [row.setup.model.name for row in _alike(rows)]
-    engines = [f"{model} under {row.configuration.engine}" for model, row in zip(models, rows, strict=True)]
+    engines = [f"{model} under {row.setup.engine}" for model, row in zip(models, rows, strict=True)]
     by_model, by_engine = _counts(rows, models), _counts(rows, engines)
     known = {
         engine

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,24 @@ def test_mlperf_limits_are_those_of_its_rules() -> None:
         if result.model == "llama2-70b"
     }
     assert limits == {("Offline", None, None), ("Server", 2.0, 0.2), ("Interactive", 0.45, 0.04)}
+
+
+def test_llama_cpp_runs_take_back_end_and_attention_from_their_words() -> None:
+    runs = [run for run in published_runs() if run.series in ("75a8d50efb98", "90f4ad2470f5")]  # HIP off, Vulkan on
+    found = {
+        (each.configuration.engine, each.setup.has_fused_attention) for each in measurements(runs, shipped()).usable
+    }
+    assert found == {("llama.cpp hip unfused", False), ("llama.cpp vulkan", True)}
+
+
+def test_a_users_run_of_llama_bench_says_the_same_in_other_words() -> None:
+    example = next(run for run in published_runs() if run.series == "75a8d50efb98")
+    told = replace(example, engine_version="10743", meaning="back end Vulkan, flash attention off")
+    (mine,) = measurements([told], shipped()).usable
+    assert mine.configuration.engine == "llama.cpp vulkan unfused"
+    untold = replace(told, meaning=None, accelerator="rtx-4090", measured_on="2026-01")
+    (mine,) = measurements([untold], shipped()).usable
+    assert mine.configuration.engine == "llama.cpp cuda"
 
 
 @pytest.fixture(scope="module")
