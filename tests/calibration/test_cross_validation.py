@@ -6,7 +6,8 @@ import pytest
 from service.calibration.cross_validation import Missed, cross_validate
 from service.calibration.folds import Tier, folds
 from service.calibration.plot import calibration_svg, held
-from service.calibration.tables import summary, tier_table
+from service.calibration.tables import comparison_table, summary, tier_table
+from service.calibration.uploads import combinations, given_rows, value_of_uploads
 from service.calibration.widths import width_factors
 from service.catalogue.benchmark_evidence import Measurement, measurements
 from service.catalogue.benchmark_facts import published_runs
@@ -81,6 +82,36 @@ def test_the_plot_shows_how_often_intervals_hold() -> None:
     assert held(rows, 0.8) == 0.75
     assert calibration_svg(rows).count("<polyline") == 1
     assert "| pair | serving | 4 |" in tier_table(rows)
+
+
+def test_a_refit_that_makes_a_tier_worse_is_told() -> None:
+    # errors of e^0.1 - 1 = 10.5 % and e^0.2 - 1 = 22.1 %
+    shipped_numbers, refitted = [missed(0.1)], [missed(0.2)]
+    (row,) = comparison_table(shipped_numbers, refitted).splitlines()[2:]
+    assert row == "| pair | serving | 1 | 10.5 / 11 | 22.1 / 22 | **worse / worse** |"
+    assert "| better / better |" in comparison_table(refitted, shipped_numbers)
+    assert "| same / same |" in comparison_table(refitted, refitted)
+
+
+def test_five_spread_rows_of_a_combination_are_given_the_middle_one_first(rows: tuple[Measurement, ...]) -> None:
+    fold = next(fold for fold in folds(Tier.ACCELERATOR, rows) if fold.name == "h100-sxm")
+    members = max(combinations(rows, fold), key=len)
+    given = given_rows(rows, members)
+    loads = [(float(rows[row].terms.batch), rows[row].setup.isl_tokens, rows[row].setup.osl_tokens) for row in given]
+    assert len(set(given)) == 5
+    assert sorted(loads) == [loads[order] for order in (2, 3, 0, 4, 1)]  # given: middle, heaviest, lightest, the others
+    assert loads[1] == max(
+        (float(rows[row].terms.batch), rows[row].setup.isl_tokens, rows[row].setup.osl_tokens) for row in members
+    )
+
+
+def test_each_count_of_uploads_scores_the_same_rows_of_six_or_more(rows: tuple[Measurement, ...]) -> None:
+    of_one_chip = [row for row in rows if row.configuration.accelerator in ("l40s", "rtx-4090", "h200-nvl")]
+    found = value_of_uploads(of_one_chip, refits=False)
+    assert [len(found[count]) for count in (0, 1, 2, 5)] == [len(found[0])] * 4
+    kept = {each.fold for each in found[0]}
+    assert kept <= {"l40s", "rtx-4090", "h200-nvl"}
+    assert summary(found[5]).median_error < summary(found[0]).median_error
 
 
 def test_a_new_sweep_is_predicted_better_than_by_physics_alone(rows: tuple[Measurement, ...]) -> None:
