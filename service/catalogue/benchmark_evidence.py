@@ -21,6 +21,7 @@ from service.sizing.run_terms import (
     RunSetup,
     RunTerms,
     engine_number,
+    most_sequences,
     run_terms,
     stacked,
 )
@@ -31,6 +32,7 @@ HARMLESS_FLAGS = ("secondary source", "power sensor scope", "power summed or per
 DECODE_ALONE_FLAGS = ("decode phase only", "output window excludes the first prefill")
 UNIFORM_LENGTHS_FRACTION = 0.9  # InferenceX draws lengths evenly between 0.8 and 1.0 of the nominal ones
 MOST_TIME_BEFORE_FIRST_TOKEN = 0.25  # of a request's time, where nothing but prompts is waited for
+MOST_OVERSUBSCRIBED = 2.0  # requests over those that memory holds: KV caches may be half as wide as is assumed
 SHORT_PROMPT_TOKENS, SHORT_ANSWER_TOKENS = 128.0, 256.0  # of single-stream rows that do not say
 
 PHASES_BY_SCENARIO: Mapping[str, Phase] = {
@@ -210,6 +212,8 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
         back_end=_back_end(run, accelerator),
         has_fused_attention=_has_fused_attention(run),
     )
+    if phase in (Phase.SERVING, Phase.TTFT) and _is_oversubscribed(setup):
+        return "more than twice the requests that the stated devices hold"
     configuration = configuration_of(
         phase=phase,
         accelerator=accelerator,
@@ -246,6 +250,11 @@ def _engine_identity(setup: RunSetup) -> str | None:
     if setup.back_end is None:
         return setup.engine or None
     return f"{setup.engine} {setup.back_end}{'' if setup.has_fused_attention else ' unfused'}"
+
+
+def _is_oversubscribed(setup: RunSetup) -> bool:
+    """Whether requests waited, or more devices ran than are stated, no source says; the rule looks at no time."""
+    return setup.batch is not None and setup.batch > MOST_OVERSUBSCRIBED * most_sequences(setup)
 
 
 def _value_s(run: PublishedRun, phase: Phase) -> float | None:

@@ -276,23 +276,39 @@ def _score_s(model: LanguageModel, costs: StepCosts, tokens: float) -> float:
 
 
 def running_limit(setup: RunSetup) -> int:
-    """How many sequences the engine's own accounting lets run at once: its pool, and its default limit per dp rank.
+    """How many sequences the engine lets run at once, by its own accounting and its default limit per dp rank."""
+    deployment, dp = _deployment(setup), setup.parallelism.dp
+    fit = memory_fit(deployment, setup.parallelism, length_tokens=_kept_tokens(setup))
+    return max(dp, min(fit.max_concurrency, deployment.settings.max_num_seqs * dp))
 
-    Each sequence keeps ``isl + 0.6 osl`` tokens; the maximum length is ``isl + osl``, as benchmarks set it.
-    """
+
+def most_sequences(setup: RunSetup) -> float:
+    """How many sequences all memory beyond the weights would hold: more cannot run at once, whatever the flags."""
+    kept = _kept_tokens(setup)
+    rank = memory_fit(_deployment(setup), setup.parallelism, length_tokens=kept).fullest
+    sequence_bytes = rank.pool.blocks_per_request(kept) * rank.pool.block_bytes
+    return setup.parallelism.dp * (rank.usable_bytes - rank.weight_bytes) / sequence_bytes
+
+
+def _kept_tokens(setup: RunSetup) -> int:
+    return round(setup.isl_tokens + HELD_OUTPUT_SHARE * setup.osl_tokens)
+
+
+def _deployment(setup: RunSetup) -> Deployment:
+    """With the engine's defaults; the maximum length is ``isl + osl``, as benchmarks set it."""
     own = ENGINE_NUMBERS[engine_number(setup.engine)]
-    engine = own if own != "llama.cpp" else DEFAULT_ENGINE
     longest = ceil(setup.isl_tokens + setup.osl_tokens)
     asked = SizingInputs(
         model=setup.model,
         accelerator=setup.accelerator,
         parallelism=setup.parallelism,
-        engine=EngineAsked(name=engine, version=setup.engine_version, max_model_len_tokens=longest),
+        engine=EngineAsked(
+            name=own if own != "llama.cpp" else DEFAULT_ENGINE,
+            version=setup.engine_version,
+            max_model_len_tokens=longest,
+        ),
     )
-    device, layout = device_of(setup.accelerator), setup.parallelism
+    device = device_of(setup.accelerator)
     settings = engine_settings(asked, device, request_tokens=longest, remarks=Remarks())
-    _, weights = _costs(setup.model, setup.accelerator, setup.scheme, setup.kv_cache, layout)
-    deployment = Deployment(setup.model, weights, device, settings, setup.kv_cache)
-    kept = round(setup.isl_tokens + HELD_OUTPUT_SHARE * setup.osl_tokens)
-    fit = memory_fit(deployment, layout, length_tokens=kept)
-    return max(layout.dp, min(fit.max_concurrency, settings.max_num_seqs * layout.dp))
+    _, weights = _costs(setup.model, setup.accelerator, setup.scheme, setup.kv_cache, setup.parallelism)
+    return Deployment(setup.model, weights, device, settings, setup.kv_cache)

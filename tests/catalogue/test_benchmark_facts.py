@@ -72,6 +72,17 @@ def test_a_users_run_of_llama_bench_says_the_same_in_other_words() -> None:
     assert mine.configuration.engine == "llama.cpp cuda"
 
 
+def test_more_requests_than_memory_could_hold_are_left_out_whatever_they_took() -> None:
+    # Qwen3-32B in 4 bits on two GB200 of 186 GB: 448 sequences of 15,300 tokens x 64 layers x 2,048 bytes are 0.9 TB
+    name = "qwen3_32b_nvfp4_gb200_trtllm_agg_15000x500_c448"
+    runs = [run for run in published_runs() if name in (run.source_ref or "")]
+    found = measurements(runs, shipped())
+    assert found.usable == ()
+    assert found.left_out == {"more than twice the requests that the stated devices hold": 2 * len(runs)}
+    fewer = [replace(run, concurrency=224.0) for run in runs]
+    assert len(measurements(fewer, shipped()).usable) == 2 * len(runs) > 0
+
+
 @pytest.fixture(scope="module")
 def usable() -> EvidenceStore:
     return EvidenceStore.of(evidence_runs(measurements(published_runs(), shipped()).usable))
