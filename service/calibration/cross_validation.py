@@ -30,6 +30,7 @@ class Missed:
     accelerator: str
     engine: str
     weights: str
+    hardware_group: str
     error: float
     physics_error: float
     sd: float
@@ -93,6 +94,7 @@ def predicted_from(
                 accelerator=run.configuration.accelerator,
                 engine=measurement.setup.engine,
                 weights=run.configuration.weight_class,
+                hardware_group=run.configuration.hardware_group or "",
                 error=answer.shift - run.log_residual,
                 physics_error=-run.log_residual,
                 sd=answer.distance * kernel.prior_sd,

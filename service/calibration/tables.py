@@ -85,6 +85,15 @@ def tier_table(missed: Sequence[Missed]) -> str:
     return "\n".join(lines)
 
 
+def coverage_table(missed: Sequence[Missed]) -> str:
+    """A line for each hardware group and kind of time, all tiers together in which others of the group were stored."""
+    groups: dict[tuple[str, Phase], list[Missed]] = {}
+    for each in missed:
+        if each.tier is not Tier.VENDOR:
+            groups.setdefault((each.hardware_group, each.phase), []).append(each)
+    return "\n".join([HEADER.replace("left out", "group"), *(line(*key, groups[key]) for key in sorted(groups))])
+
+
 COMPARISON_HEADER = (
     "| left out | of | runs | shipped: median / p90 error % | refitted | verdict |\n|---|---|---|---|---|---|"
 )

@@ -6,9 +6,9 @@ import pytest
 from service.calibration.cross_validation import Missed, cross_validate
 from service.calibration.folds import Tier, folds
 from service.calibration.plot import calibration_svg, held
-from service.calibration.tables import comparison_table, summary, tier_table
+from service.calibration.tables import comparison_table, coverage_table, summary, tier_table
 from service.calibration.uploads import combinations, given_rows, value_of_uploads
-from service.calibration.widths import width_factors
+from service.calibration.widths import unseen_widths, width_factors
 from service.catalogue.benchmark_evidence import Measurement, measurements
 from service.catalogue.benchmark_facts import published_runs
 from service.sizing.run_terms import Phase
@@ -31,6 +31,7 @@ def missed(error: float, factor: float = 1.2, campaign: str = "one", sd: float =
         accelerator="h100-sxm",
         engine="vLLM",
         weights="8",
+        hardware_group="NVIDIA data centre",
         error=error,
         physics_error=2 * error,
         sd=sd,
@@ -74,6 +75,17 @@ def test_widths_grow_until_four_fifths_of_rows_and_campaigns_are_inside() -> Non
     assert width_factors(rows)[Phase.SERVING][2] == 2.5
     mild = [replace(each, sd=0.8 / NORMAL_QUANTILE_90) for each in rows]
     assert width_factors(mild)[Phase.SERVING][2] == pytest.approx(1.0)
+
+
+def test_a_group_that_was_never_stored_needs_as_much_wider_intervals_as_it_missed() -> None:
+    # five campaigns of one row that miss by 1 to 5 tenths, with half-widths of 0.2: four of five lie within 0.4 / 0.2
+    rows = [
+        replace(missed(number / 10, factor=float(np.exp(0.2)), campaign=str(number)), tier=Tier.VENDOR)
+        for number in range(1, 6)
+    ]
+    assert unseen_widths(rows) == {("", Phase.SERVING): 2.0, ("NVIDIA data centre", Phase.SERVING): 2.0}
+    assert unseen_widths(rows[:3]).keys() == {("", Phase.SERVING)}  # too few campaigns for a number of their own
+    assert "| NVIDIA data centre | serving | 1 |" in coverage_table([missed(0.1), rows[0]])
 
 
 def test_the_plot_shows_how_often_intervals_hold() -> None:
