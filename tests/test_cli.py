@@ -14,6 +14,7 @@ from service.api.language_models import TINY_CONFIG
 from service.app import create_app
 from service.cli import COMMANDS, main
 from service.settings import Settings
+from service.sizing.parameters import FITTED
 
 
 def run(*arguments: str, stdin: bytes | None = None, **variables: str) -> "subprocess.CompletedProcess[bytes]":
@@ -233,3 +234,11 @@ def test_size_complains_in_one_line(
     capsys: pytest.CaptureFixture[str], database: str, arguments: tuple[str, ...], said: str
 ) -> None:
     assert said in complaint_of(capsys, "size", *arguments, f"--database-url={database}")
+
+
+def test_calibrate_prints_every_number_beside_its_refit_and_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = stdout_of(capsys, "calibrate", "--numbers-only")
+    lines = [line.split() for line in printed.splitlines()[2:]]
+    assert [line[0] for line in lines] == list(FITTED)
+    assert all(float(number) > 0 for line in lines for number in line[1:4:2])
+    assert "Effect on the tiers" not in printed

@@ -30,6 +30,7 @@ class Missed:
     accelerator: str
     engine: str
     weights: str
+    hardware_group: str
     error: float
     physics_error: float
     sd: float
@@ -45,12 +46,14 @@ def cross_validate(
     tiers: Iterable[Tier],
     *,
     refits: bool = True,
+    numbers: Mapping[str, float] = FITTED_VALUES,
     kernels: Kernels = (RATES_KERNEL, TTFT_KERNEL),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Missed]:
-    """Errors of every fold of the tiers. With ``refits`` the physics' numbers are refitted without each fold."""
+    """Errors of every fold of the tiers. With ``refits`` the physics' numbers are refitted without each fold, starting
+    from these; without, these have seen every fold."""
     sample = Sample.of(rows)
-    numbers = refit(sample).numbers if refits else FITTED_VALUES
+    numbers = refit(sample, numbers).numbers if refits else numbers
     missed: list[Missed] = []
     for tier in tiers:
         for fold in folds(tier, rows):
@@ -91,6 +94,7 @@ def predicted_from(
                 accelerator=run.configuration.accelerator,
                 engine=measurement.setup.engine,
                 weights=run.configuration.weight_class,
+                hardware_group=run.configuration.hardware_group or "",
                 error=answer.shift - run.log_residual,
                 physics_error=-run.log_residual,
                 sd=answer.distance * kernel.prior_sd,

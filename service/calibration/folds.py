@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.catalogue.benchmark_evidence import Measurement
+from service.sizing.run_identity import DATA_CENTRE, hardware_group
 from service.sizing.run_terms import Phase
 
 SERIES_FOLDS = 5
@@ -49,7 +50,7 @@ class Fold:
 def campaign_of(measurement: Measurement) -> str:
     """Who measured what on what: the runs that are likely to be wrong together."""
     c = measurement.configuration
-    return f"{c.campaign} | {c.architecture} | {c.engine} | {c.accelerator}"
+    return f"{c.campaign} | {c.architecture} | {measurement.setup.engine} | {c.accelerator}"
 
 
 def folds(tier: Tier, rows: Sequence[Measurement]) -> Iterator[Fold]:
@@ -71,7 +72,7 @@ def folds(tier: Tier, rows: Sequence[Measurement]) -> Iterator[Fold]:
         case Tier.MODEL_ENGINE:
             yield from _model_engines(rows)
         case Tier.VENDOR:
-            yield from _each(tier, [_hardware_group(row) for row in rows], lambda name: name != "data centre")
+            yield from _each(tier, [_left_out_together(row) for row in rows], lambda name: name != DATA_CENTRE)
 
 
 def _each(tier: Tier, names: Sequence[str], is_wanted: Callable[[str], bool]) -> Iterator[Fold]:
@@ -108,7 +109,7 @@ def _pairs(rows: Sequence[Measurement]) -> Iterator[Fold]:
 
 def _model_engines(rows: Sequence[Measurement]) -> Iterator[Fold]:
     models = [row.setup.model.name for row in _alike(rows)]
-    engines = [f"{model} under {row.configuration.engine}" for model, row in zip(models, rows, strict=True)]
+    engines = [f"{model} under {row.setup.engine}" for model, row in zip(models, rows, strict=True)]
     by_model, by_engine = _counts(rows, models), _counts(rows, engines)
     known = {
         engine
@@ -118,13 +119,7 @@ def _model_engines(rows: Sequence[Measurement]) -> Iterator[Fold]:
     yield from _each(Tier.MODEL_ENGINE, engines, known.__contains__)
 
 
-def _hardware_group(row: Measurement) -> str:
-    """A vendor, or a class of parts within the one that most runs are on."""
+def _left_out_together(row: Measurement) -> str:
+    """All of a vendor, but of NVIDIA one group of parts."""
     accelerator = row.setup.accelerator
-    if accelerator.vendor != "NVIDIA":
-        return accelerator.vendor
-    if "GeForce" in accelerator.name:
-        return "GeForce"
-    if row.configuration.family.startswith(("Volta", "Turing")):
-        return "Volta and Turing"
-    return "workstation and inference cards" if row.configuration.family.endswith("host bus") else "data centre"
+    return hardware_group(accelerator) if accelerator.vendor == "NVIDIA" else accelerator.vendor

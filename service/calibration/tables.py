@@ -1,11 +1,12 @@
 """Sums up cross-validation: errors, and how often intervals hold for rows and for whole campaigns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from service.calibration.cross_validation import Missed
+from service.calibration.folds import Tier
 from service.sizing.run_terms import Phase
 
 
@@ -82,3 +83,64 @@ def tier_table(missed: Sequence[Missed]) -> str:
             if of_phase:
                 lines.append(line(tier, phase, of_phase))
     return "\n".join(lines)
+
+
+def coverage_table(missed: Sequence[Missed]) -> str:
+    """A line for each hardware group and kind of time, all tiers together in which others of the group were stored."""
+    groups: dict[tuple[str, Phase], list[Missed]] = {}
+    for each in missed:
+        if each.tier is not Tier.VENDOR:
+            groups.setdefault((each.hardware_group, each.phase), []).append(each)
+    return "\n".join([HEADER.replace("left out", "group"), *(line(*key, groups[key]) for key in sorted(groups))])
+
+
+COMPARISON_HEADER = (
+    "| left out | of | runs | shipped: median / p90 error % | refitted | verdict |\n|---|---|---|---|---|---|"
+)
+
+
+def comparison_table(shipped: Sequence[Missed], refitted: Sequence[Missed]) -> str:
+    """The same folds under two sets of numbers; worse is a median or a p90 that rises by a digit that is printed."""
+    lines = [COMPARISON_HEADER]
+    groups = dict.fromkeys((each.tier, each.phase) for each in shipped)
+    for tier, phase in sorted(groups, key=lambda group: (list(Tier).index(group[0]), list(Phase).index(group[1]))):
+        of_group = [
+            [each for each in missed if (each.tier, each.phase) == (tier, phase)] for missed in (shipped, refitted)
+        ]
+        before, after = (_errors(summary(missed)) for missed in of_group)
+        said = " / ".join(
+            ("worse" if new > old else "same" if new == old else "better")
+            for old, new in zip(before, after, strict=True)
+        )
+        verdict = f"**{said}**" if "worse" in said else said
+        lines.append(
+            f"| {tier} | {phase} | {len(of_group[0])} | {before[0]:.1f} / {before[1]:.0f} "
+            f"| {after[0]:.1f} / {after[1]:.0f} | {verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def _errors(of: Summary) -> tuple[float, float]:
+    """As printed: percent, the median to a tenth and the 90th percentile to one."""
+    return round(100 * of.median_error, 1), float(round(100 * of.p90_error))
+
+
+UPLOAD_HEADER = HEADER.replace("left out", "runs given")
+
+
+def upload_table(missed: Mapping[int, Sequence[Missed]]) -> str:
+    """A line for each count of given runs and kind of time; every count scores the same rows."""
+    lines = [UPLOAD_HEADER]
+    for name, phases in UPLOAD_PHASES.items():
+        for count, of_count in missed.items():
+            chosen = [each for each in of_count if each.phase in phases]
+            if chosen:
+                lines.append(line(str(count), name, chosen))
+    return "\n".join(lines)
+
+
+UPLOAD_PHASES: Mapping[str, tuple[Phase, ...]] = {
+    "all rates": tuple(phase for phase in Phase if phase is not Phase.TTFT),
+    "serving": (Phase.SERVING,),
+    "ttft": (Phase.TTFT,),
+}

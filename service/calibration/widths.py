@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from service.calibration.cross_validation import Missed
+from service.calibration.folds import Tier
 from service.sizing.neighbourhood import DISTANCE_BINS
 from service.sizing.parameters import NORMAL_QUANTILE_90
 from service.sizing.run_terms import Phase
@@ -96,3 +97,32 @@ def with_factors(missed: Sequence[Missed], factors: Mapping[Phase, tuple[float, 
         replace(each, factor=float(np.exp(NORMAL_QUANTILE_90 * each.sd * factors[each.phase][_bin(each)])))
         for each in missed
     ]
+
+
+FEWEST_UNSEEN_CAMPAIGNS: Final = 4
+
+
+def unseen_widths(missed: Sequence[Missed]) -> Mapping[tuple[str, Phase], float]:
+    """How many times wider intervals had to be for 80 % of rows and of campaigns, by group of which no run was stored.
+
+    At least 1. Groups with few campaigns are told together, under no name.
+    """
+    groups: dict[tuple[str, Phase], list[Missed]] = {}
+    for each in missed:
+        if each.tier is Tier.VENDOR:
+            groups.setdefault((each.hardware_group, each.phase), []).append(each)
+            groups.setdefault(("", each.phase), []).append(each)
+    return {
+        key: round(max(1.0, _needed(members)), 1)
+        for key, members in sorted(groups.items())
+        if key[0] == "" or len({each.campaign for each in members}) >= FEWEST_UNSEEN_CAMPAIGNS
+    }
+
+
+def _needed(missed: Sequence[Missed]) -> float:
+    """Of the widths that they have."""
+    campaigns: dict[str, list[float]] = {}
+    for each in missed:
+        campaigns.setdefault(each.campaign, []).append(each.error / float(np.log(each.factor)))
+    rows = [(abs(value), 1.0) for values in campaigns.values() for value in values]
+    return max(_quantile(rows, 1.0), _quantile([(abs(float(np.median(v))), 1.0) for v in campaigns.values()], 1.0))

@@ -15,12 +15,13 @@ from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Precision
 from service.sizing.run_identity import Configuration, Point, Run, configuration_of
 from service.sizing.run_terms import (
-    ENGINE_NUMBERS,
+    LLAMA_CPP,
     TENSORRT_LLM,
     Phase,
     RunSetup,
     RunTerms,
     engine_number,
+    most_sequences,
     run_terms,
     stacked,
 )
@@ -31,6 +32,7 @@ HARMLESS_FLAGS = ("secondary source", "power sensor scope", "power summed or per
 DECODE_ALONE_FLAGS = ("decode phase only", "output window excludes the first prefill")
 UNIFORM_LENGTHS_FRACTION = 0.9  # InferenceX draws lengths evenly between 0.8 and 1.0 of the nominal ones
 MOST_TIME_BEFORE_FIRST_TOKEN = 0.25  # of a request's time, where nothing but prompts is waited for
+MOST_OVERSUBSCRIBED = 2.0  # requests over those that memory holds: KV caches may be half as wide as is assumed
 SHORT_PROMPT_TOKENS, SHORT_ANSWER_TOKENS = 128.0, 256.0  # of single-stream rows that do not say
 
 PHASES_BY_SCENARIO: Mapping[str, Phase] = {
@@ -52,6 +54,15 @@ SCHEMES_BY_WEIGHTS: Mapping[str, str] = {
     "q8_0": "gguf-q8_0",
     "q8_k_xl": "gguf-q8_0",
 }
+BACK_ENDS_BY_WORD = (
+    ("vulkan", "vulkan"),
+    ("hip", "hip"),
+    ("rocm", "hip"),
+    ("rocwmma", "hip"),
+    ("cuda", "cuda"),
+    ("metal", "metal"),
+)
+BACK_ENDS_BY_VENDOR: Mapping[str, str] = {"NVIDIA": "cuda", "Apple": "metal"}
 MODELS_BY_NAME: Mapping[str, str] = {
     "Mistral-7B": "mistral-7b-v0.1",
     "Gemma-3-27B": "gemma-3-27b-it",
@@ -198,13 +209,16 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
         is_drafted=_is_drafted(run),
         engine_age_years=_age_years(run),
         layer_split_devices=split,
-        has_fused_attention=not (engine == "llama.cpp" and (run.measured_on or "") <= "2024-06"),
+        back_end=_back_end(run, accelerator),
+        has_fused_attention=_has_fused_attention(run),
     )
+    if phase in (Phase.SERVING, Phase.TTFT) and _is_oversubscribed(setup):
+        return "more than twice the requests that the stated devices hold"
     configuration = configuration_of(
         phase=phase,
         accelerator=accelerator,
         model=model,
-        engine=engine or None,
+        engine=_engine_identity(setup),
         engine_version=run.engine_version,
         scheme=scheme,
         parallelism=layout,
@@ -213,6 +227,34 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
         campaign=f"{run.source} / {run.engine_version or '-'}",
     )
     return Measurement(name, run, setup, run_terms(setup), configuration, value_s)
+
+
+def _has_fused_attention(run: PublishedRun) -> bool:
+    """As the run states it, else as llama.cpp had it: off until the spring of 2024."""
+    said = run.meaning or ""
+    if "flash attention o" in said:
+        return "flash attention on" in said
+    return not (run.engine == "llama.cpp" and (run.measured_on or "") <= "2024-06")
+
+
+def _back_end(run: PublishedRun, accelerator: Accelerator) -> str | None:
+    """Of llama.cpp, by the words of the run, else the one that the vendor's parts are used with."""
+    if engine_number(run.engine or "") != LLAMA_CPP:
+        return None
+    said = f"{run.engine_version} {run.meaning}".lower()
+    return next((name for word, name in BACK_ENDS_BY_WORD if word in said), BACK_ENDS_BY_VENDOR.get(accelerator.vendor))
+
+
+def _engine_identity(setup: RunSetup) -> str | None:
+    """llama.cpp's back ends err as engines of their own do, and so does each with and without fused attention."""
+    if setup.back_end is None:
+        return setup.engine or None
+    return f"{setup.engine} {setup.back_end}{'' if setup.has_fused_attention else ' unfused'}"
+
+
+def _is_oversubscribed(setup: RunSetup) -> bool:
+    """Whether requests waited, or more devices ran than are stated, no source says; the rule looks at no time."""
+    return setup.batch is not None and setup.batch > MOST_OVERSUBSCRIBED * most_sequences(setup)
 
 
 def _value_s(run: PublishedRun, phase: Phase) -> float | None:
@@ -289,7 +331,7 @@ def _lengths(run: PublishedRun, phase: Phase) -> tuple[float, float] | None:
 def _layout(run: PublishedRun) -> tuple[Parallelism, int]:
     """And over how many devices llama.cpp splits the layers."""
     count = run.gpu_count or 1
-    if engine_number(run.engine or "") == ENGINE_NUMBERS.index("llama.cpp"):
+    if engine_number(run.engine or "") == LLAMA_CPP:
         return Parallelism(), count
     pp, dp = int(run.pp or 1), int(run.dp or 0)
     tp = int(run.tp) if run.tp else max(1, count // (pp * max(dp, 1)))

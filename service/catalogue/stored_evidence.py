@@ -65,7 +65,7 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         e2e_s=_rate(details.metrics, "e2e_latency_s"),
         power_w=run.power_w,
         power_scope=run.power_scope,
-        meaning=extras.get("meaning"),
+        meaning=extras.get("meaning") or _meaning(extras),
         basis=extras.get("basis"),
         flag="; ".join(details.quality_remarks) or None if is_shipped or not run.calibrates else None,
         series=run.id,
@@ -75,6 +75,12 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         lengths_note=extras.get("lengths_note"),
         inferred=details.inferred,
     )
+
+
+def _meaning(extras: Mapping[str, str]) -> str | None:
+    """Back end and attention of a tool's run, in the words of published lines."""
+    said = (("back end", extras.get("client_backend")), ("flash attention", extras.get("flash_attention")))
+    return ", ".join(f"{what} {state}" for what, state in said if state) or None
 
 
 def _scenario(run: BenchmarkRun, metrics: tuple[StoredMetric, ...]) -> str:

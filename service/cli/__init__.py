@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from service import __version__
-from service.cli import catalogue, import_runs, server, size, validate
+from service.cli import calibrate, catalogue, import_runs, server, size, validate
 from service.errors import ServiceError
 
 EPILOG = """\
@@ -56,6 +56,12 @@ COMMANDS = (
         import_runs.import_runs,
     ),
     Command("validate", "how the answers do on published facts", validate.add_validate_arguments, validate.validate),
+    Command(
+        "calibrate",
+        "refit the numbers of the physics to the shipped runs",
+        calibrate.add_calibrate_arguments,
+        calibrate.calibrate,
+    ),
     Command("migrate", "bring the database up to date", server.add_migrate_arguments, server.migrate_database),
     Command("openapi", "print the API's contract", server.add_openapi_arguments, server.print_contract),
 )

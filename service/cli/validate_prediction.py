@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 QUICK_TIERS = ("series", "accelerator")
 TIERS = ("series", "campaign", "pair", "accelerator", "model", "model-engine", "vendor")
+UPLOADS = "uploads"  # asked for like a tier
 
 
 def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="two tiers, with the shipped numbers (no SciPy needed)")
-    parser.add_argument("--tier", dest="tiers", action="append", choices=TIERS, help="only this tier (may be repeated)")
+    parser.add_argument(
+        "--tier", dest="tiers", action="append", choices=(*TIERS, UPLOADS), help="only this tier (may be repeated)"
+    )
     parser.add_argument("--without-refit", action="store_true", help="the shipped numbers in every fold: optimistic")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="write a calibration plot")
 
@@ -28,29 +31,53 @@ def validate_prediction(arguments: argparse.Namespace) -> int:
     from service.calibration.cross_validation import cross_validate
     from service.calibration.folds import Tier
     from service.calibration.plot import calibration_svg
-    from service.calibration.tables import tier_table
+    from service.calibration.tables import coverage_table, tier_table, upload_table
+    from service.calibration.uploads import value_of_uploads
     from service.catalogue.benchmark_evidence import measurements
     from service.catalogue.benchmark_facts import published_runs
     from service.catalogue.snapshot import shipped_snapshot
 
     refits = not (arguments.quick or arguments.without_refit)
-    names = arguments.tiers or (QUICK_TIERS if arguments.quick else TIERS)
+    names = arguments.tiers or (QUICK_TIERS if arguments.quick else (*TIERS, UPLOADS))
     found = measurements(published_runs(), shipped_snapshot())
     missed = cross_validate(
         found.usable,
-        [Tier(name) for name in names],
+        [Tier(name) for name in names if name != UPLOADS],
         refits=refits,
         progress=lambda said: print(said, file=sys.stderr, flush=True),
     )
     print(f"{len(found.usable)} measured numbers; the physics " + _fitted(refits))
-    print(tier_table(missed))
-    for title, key in _breakdowns():
-        print(f"\nServing TPOT by {title}")
-        print("\n".join(_breakdown(missed, key)))
+    if missed:
+        print(tier_table(missed))
+        for title, key in _breakdowns():
+            print(f"\nServing TPOT by {title}")
+            print("\n".join(_breakdown(missed, key)))
+        print("\nCoverage by hardware group")
+        print(coverage_table(missed))
+    if not arguments.tiers and not arguments.quick:
+        print("\n".join(_widths(missed)))
+    if UPLOADS in names:
+        print("\nValue of one upload: accelerators left out, and runs of each combination given back")
+        print(upload_table(value_of_uploads(found.usable, refits=refits)))
     print("\nLeft out: " + "; ".join(f"{count} {why}" for why, count in _most(found.left_out)))
     if arguments.plot:
         arguments.plot.write_text(calibration_svg(missed), encoding="utf-8")
     return 0
+
+
+def _widths(missed: "Sequence[Missed]") -> list[str]:
+    """What the shipped factors would be if they were set on these errors."""
+    from service.calibration.folds import TUNED_TIERS
+    from service.calibration.widths import unseen_widths, width_factors
+    from service.sizing.evidence import WIDTH_FACTORS
+
+    asked_for = width_factors([each for each in missed if each.tier in TUNED_TIERS])
+    lines = ["\nFactors on the spread by distance from evidence: shipped, and what these errors ask for"]
+    lines += [f"{phase:14} {WIDTH_FACTORS[phase]}  {factors}" for phase, factors in asked_for.items()]
+    lines.append("\nTimes wider where no run of the hardware group is stored (no name: all groups together)")
+    return lines + [
+        f"{group or '-':38} {phase:14} {wider:g}" for (group, phase), wider in unseen_widths(missed).items()
+    ]
 
 
 def _fitted(refits: bool) -> str:

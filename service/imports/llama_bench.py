@@ -75,8 +75,18 @@ def test_run(fields: Fields) -> ImportedRun:
         accelerator_count=len(gpus) if len(gpus) > 1 else None,
         gpu_layer_count=fields.count("n_gpu_layers"),
         metrics=measures.metrics,
+        extras=flash_attention(fields),
         dropped_keys=tuple(measures.not_finite),
     )
+
+
+FLASH_ATTENTION = {"true": "on", "1": "on", "false": "off", "0": "off"}
+
+
+def flash_attention(fields: Fields) -> dict[str, str]:
+    """Whether it was on; newer builds may leave the choice to the back end, which says nothing."""
+    state = FLASH_ATTENTION.get(str(fields.values.get("flash_attn")).strip().lower())
+    return {"flash_attention": state} if state else {}
 
 
 def _test_time(fields: Fields) -> datetime | None:

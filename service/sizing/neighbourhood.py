@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from service.sizing.coverage import coverage_fraction
 from service.sizing.estimate import Basis
 from service.sizing.evidence_index import MEASURED_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of
 from service.sizing.kernel import (
@@ -62,6 +63,7 @@ class Refinement:
     """What evidence does to a predicted time. ``distance`` runs from 0 (measured) to 1 (nothing near).
 
     ``sd_if_measured`` is the spread that would be left if one more run were measured at this very point.
+    ``coverage_fraction``: how often intervals hold for such parts in such a phase; ``None`` where nobody measured it.
     """
 
     shift: float
@@ -69,6 +71,7 @@ class Refinement:
     distance: float
     basis: Basis
     sd_if_measured: float
+    coverage_fraction: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -104,6 +107,7 @@ class Neighbourhood:
     shift_weights: Array
     shift_everywhere: float
     same_coordinates: Array
+    coverage_fraction: float | None
 
     @classmethod
     def of(
@@ -138,6 +142,7 @@ class Neighbourhood:
             shift_weights=(weights * kriged).ravel(),
             shift_everywhere=float(everywhere @ kriged),
             same_coordinates=pool.coordinates[same],
+            coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
         )
 
     def shift(self, point: Point) -> float:
@@ -156,6 +161,7 @@ class Neighbourhood:
             distance=distance,
             basis=self._basis(point, distance),
             sd_if_measured=self._calibrated_sd(latent * noise / (latent + noise) + noise),
+            coverage_fraction=self.coverage_fraction,
         )
 
     def _calibrated_sd(self, variance: float) -> float:

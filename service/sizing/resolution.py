@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from service.errors import Invalid, RateNotPublished, UnknownChoice
 from service.sizing.accelerator import Accelerator
 from service.sizing.costs import ComputeChoice, ComputeRates, compute_rates, device_of
+from service.sizing.coverage import coverage_fraction
 from service.sizing.engine_settings import engine_settings
 from service.sizing.parameters import StepParameters
 from service.sizing.precision import Density, Precision
 from service.sizing.question import SizingInputs
 from service.sizing.rank_memory import Deployment, EngineSettings
 from service.sizing.remarks import Remarks, WarningCode
+from service.sizing.run_identity import hardware_group
+from service.sizing.run_terms import Phase
 from service.sizing.serving import NO_DRAFTING, Drafting
 from service.sizing.weight_schemes import SCHEMES, weight_scheme
 from service.sizing.weights import ServedWeights, served_weights
@@ -20,7 +23,6 @@ DEFAULT_LENGTH_TOKENS = 1024
 KV_CACHE_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 LONGEST_FITTED_ISL_TOKENS, LONGEST_FITTED_OSL_TOKENS = 32_784, 8_192
 LARGEST_FITTED_CONCURRENCY = 8_192
-VENDORS_WITH_COVERAGE = ("NVIDIA",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def resolve(inputs: SizingInputs) -> Resolved:
     kv_cache = _kv_cache(inputs, scheme, remarks)
     weights = served_weights(inputs.model, scheme)
     drafting, draft_weight_bytes = _drafting(inputs, total_bytes=weights.total_bytes, remarks=remarks)
-    coverage = 0.8 if inputs.accelerator.vendor in VENDORS_WITH_COVERAGE else None
+    coverage = coverage_fraction(hardware_group(inputs.accelerator), Phase.SERVING)
     _warn_outside_evidence(inputs, isl, osl, coverage, remarks)
     remarks.assume(
         "memory.usable_bytes_per_gpu",
@@ -293,6 +295,6 @@ def _warn_outside_evidence(
     if coverage is None:
         remarks.warn(
             WarningCode.NO_COVERAGE_MEASURED,
-            f"no serving run on {inputs.accelerator.vendor} hardware was in the fit: how often the intervals hold is "
-            "not known, and its hardware lies outside the evidence",
+            f"too few serving runs on {hardware_group(inputs.accelerator)} parts were in the fit: how often the "
+            "intervals hold is not known, and the hardware lies outside the evidence",
         )

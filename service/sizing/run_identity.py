@@ -21,7 +21,8 @@ class Configuration:
     """What identifies a run besides its load. ``None`` is unknown and equals nothing.
 
     ``architecture`` is the same for models of one shape, ``family`` for accelerators of one generation with the same
-    kind of fabric. ``campaign`` is who measured; a question has none.
+    kind of fabric. ``campaign`` is who measured; a question has none. ``hardware_group`` is whose coverage was measured
+    together.
     """
 
     phase: Phase
@@ -36,6 +37,7 @@ class Configuration:
     device_count: int
     is_drafted: bool = False
     campaign: str | None = None
+    hardware_group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,24 @@ def hardware_family(accelerator: Accelerator) -> str:
     return f"{accelerator.architecture.split()[0]} {'fabric' if on_fabric else 'host bus'}"
 
 
+DATA_CENTRE, GEFORCE = "NVIDIA data centre", "NVIDIA GeForce"
+HOST_BUS_CARDS, OLDER = "NVIDIA workstation and inference cards", "NVIDIA Volta and Turing"
+INSTINCT, RADEON = "AMD Instinct", "AMD Radeon"
+
+
+def hardware_group(accelerator: Accelerator) -> str:
+    """Parts whose speeds are off alike: a vendor, or a class of parts of one that most runs are on."""
+    if accelerator.vendor == "AMD":
+        return INSTINCT if accelerator.architecture.startswith("CDNA") else RADEON
+    if accelerator.vendor != "NVIDIA":
+        return accelerator.vendor
+    if "GeForce" in accelerator.name:
+        return GEFORCE
+    if accelerator.architecture.startswith(("Volta", "Turing")):
+        return OLDER
+    return HOST_BUS_CARDS if hardware_family(accelerator).endswith("host bus") else DATA_CENTRE
+
+
 def weight_class(scheme: str) -> str:
     """How matrices are stored and multiplied, as far as errors of speed go."""
     if scheme.startswith("gguf"):
@@ -138,4 +158,5 @@ def configuration_of(
         device_count=device_count,
         is_drafted=is_drafted,
         campaign=campaign,
+        hardware_group=hardware_group(accelerator),
     )

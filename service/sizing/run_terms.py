@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from service.sizing.accelerator import Accelerator
-from service.sizing.cache import kv_cache_bytes, state_bytes_per_sequence
 from service.sizing.costs import compute_rates, device_of, step_costs
 from service.sizing.decode import attention_read_s, decode_attention_s
+from service.sizing.engine_settings import DEFAULT_ENGINE, engine_settings
 from service.sizing.language_model import LanguageModel
+from service.sizing.memory import memory_fit
 from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Density, Precision
+from service.sizing.question import EngineAsked, SizingInputs
+from service.sizing.rank_memory import Deployment
+from service.sizing.remarks import Remarks
 from service.sizing.step import (
     REFERENCE_BANDWIDTH_BYTES_PER_S,
     Launches,
@@ -27,13 +31,13 @@ from service.sizing.step import (
     StepCosts,
     expert_coverage_fraction,
 )
-from service.sizing.weights import ServedWeights, pipeline_stages, served_weights
+from service.sizing.weights import ServedWeights, served_weights
 
 TOKENS_PER_PASS = 8192  # of prefill, where a run does not say
 LLAMA_CPP_TOKENS_PER_PASS = 512
 LLAMA_CPP_REFERENCE_OP_PER_S = 1e14
 PIPELINED_DEVICES = 4  # at most, in llama.cpp's prefill
-OFFLINE_WORKSPACE_BYTES, OFFLINE_MEMORY_FRACTION, OFFLINE_OUTPUT_SHARE, OFFLINE_MAX_SEQUENCES = 6e9, 0.90, 0.6, 2048
+HELD_OUTPUT_SHARE = 0.6  # of the output that a running sequence keeps in the cache, on average over a full pool
 SCHEME_SLOTS = 4  # checkpoints mix at most so many schemes
 
 
@@ -55,6 +59,7 @@ class Phase(StrEnum):
 PHASES = tuple(Phase)
 ENGINE_NUMBERS = ("tensorrt-llm", "vllm", "sglang", "llama.cpp")  # whose fitted numbers a run takes
 TENSORRT_LLM, VLLM, SGLANG, LLAMA_CPP = range(4)
+BACK_ENDS = ("cuda", "metal", "hip", "vulkan")  # of llama.cpp: each has kernels, and a fitted number, of its own
 
 
 def engine_number(engine: str) -> int:
@@ -77,6 +82,7 @@ class RunSetup:
 
     ``engine`` keeps its published name. ``is_drafted``: multi-token prediction was on, acceptance unknown.
     ``layer_split_devices``: llama.cpp splits layers over devices that work in turn; ``parallelism`` is then 1.
+    ``back_end`` is llama.cpp's, one of ``BACK_ENDS``; unknown ones count as CUDA.
     """
 
     phase: Phase
@@ -93,6 +99,7 @@ class RunSetup:
     is_drafted: bool = False
     engine_age_years: float = 0.0
     layer_split_devices: int = 1
+    back_end: str | None = None
     has_fused_attention: bool = True
 
 
@@ -138,6 +145,8 @@ class RunTerms:
     int8_ratio: Any
     int8_rate_ratio: Any
     score_s: Any
+    vector_attention_s: Any
+    back_end: Any
     pipelined_devices: Any
 
 
@@ -169,8 +178,8 @@ def _costs(
 def run_terms(setup: RunSetup) -> RunTerms:
     """The terms of one run. Raises ``RateNotPublished`` or ``ParallelismNotLegal`` where its parts are not known."""
     model, layout = setup.model, setup.parallelism
-    costs, weights = _costs(model, setup.accelerator, setup.scheme, setup.kv_cache, layout)
-    batch = offline_batch(setup, weights) if setup.batch is None else max(1.0, setup.batch)
+    costs, _ = _costs(model, setup.accelerator, setup.scheme, setup.kv_cache, layout)
+    batch = float(running_limit(setup)) if setup.batch is None else max(1.0, setup.batch)
     engine = engine_number(setup.engine)
     passes = ceil(setup.isl_tokens / (LLAMA_CPP_TOKENS_PER_PASS if engine == LLAMA_CPP else TOKENS_PER_PASS))
     context = setup.isl_tokens + setup.osl_tokens / 2
@@ -179,6 +188,8 @@ def run_terms(setup: RunSetup) -> RunTerms:
     sixteen_bit = costs.sixteen_bit_flop_per_s
     index_s = sum(each.index_compute_s_per_token for each in costs.attention)
     int8 = int8_op_per_s(setup.accelerator, sixteen_bit)
+    prompt_attention_s = _prompt_attention_s(costs, setup.isl_tokens)
+    is_vector = setup.back_end == "hip" and setup.has_fused_attention
     return RunTerms(
         phase=PHASES.index(setup.phase),
         engine=engine,
@@ -203,7 +214,7 @@ def run_terms(setup: RunSetup) -> RunTerms:
         attention_s=decode_attention_s(costs, context_tokens=context),
         exchange_s=costs.all_reduce_s_per_token + costs.all_to_all_s_per_token,
         dp=layout.dp,
-        prompt_attention_s=_prompt_attention_s(costs, setup.isl_tokens),
+        prompt_attention_s=prompt_attention_s,
         prompt_index_s=setup.isl_tokens * setup.isl_tokens / 2 * index_s,
         index_s=context * index_s,
         index_rate_ratio=max(1.0, costs.index_flop_per_s / sixteen_bit),
@@ -214,6 +225,8 @@ def run_terms(setup: RunSetup) -> RunTerms:
         int8_ratio=sixteen_bit / int8,
         int8_rate_ratio=int8 / LLAMA_CPP_REFERENCE_OP_PER_S,
         score_s=0.0 if setup.has_fused_attention else _score_s(model, costs, setup.isl_tokens),
+        vector_attention_s=prompt_attention_s if is_vector else 0.0,
+        back_end=BACK_ENDS.index(setup.back_end or "cuda"),
         pipelined_devices=min(setup.layer_split_devices, PIPELINED_DEVICES),
     )
 
@@ -262,18 +275,40 @@ def _score_s(model: LanguageModel, costs: StepCosts, tokens: float) -> float:
     return 4 * pairs * model.attention_head_count / costs.memory_bandwidth_bytes_per_s
 
 
-def offline_batch(setup: RunSetup, weights: ServedWeights) -> float:
-    """How many sequences ran at once when every request was queued: what 90 % of the free memory holds.
+def running_limit(setup: RunSetup) -> int:
+    """How many sequences the engine lets run at once, by its own accounting and its default limit per dp rank."""
+    deployment, dp = _deployment(setup), setup.parallelism.dp
+    fit = memory_fit(deployment, setup.parallelism, length_tokens=_kept_tokens(setup))
+    return max(dp, min(fit.max_concurrency, deployment.settings.max_num_seqs * dp))
 
-    ``0.90 * (memory - 6 GB - weights) / kv(isl + 0.6 osl)`` per rank, at most 2,048 per dp rank.
-    """
-    device, layout, model = device_of(setup.accelerator), setup.parallelism, setup.model
-    (whole,) = pipeline_stages(model.layer_count, 1)
-    weight_bytes = weights.bytes_per_rank(Parallelism(layout.tp, 1, layout.ep, layout.dp), whole) / layout.pp
-    context = round(setup.isl_tokens + OFFLINE_OUTPUT_SHARE * setup.osl_tokens)
-    kept = kv_cache_bytes(model, context_tokens=context, kv_cache=setup.kv_cache, tp=layout.tp)
-    kept_bytes = (kept + state_bytes_per_sequence(model, tp=layout.tp)) / layout.pp
-    free = device.usable_memory_bytes - OFFLINE_WORKSPACE_BYTES - weight_bytes
-    if free <= 0:
-        return float(layout.dp)
-    return max(1.0, min(OFFLINE_MEMORY_FRACTION * free / kept_bytes, OFFLINE_MAX_SEQUENCES) * layout.dp)
+
+def most_sequences(setup: RunSetup) -> float:
+    """How many sequences all memory beyond the weights would hold: more cannot run at once, whatever the flags."""
+    kept = _kept_tokens(setup)
+    rank = memory_fit(_deployment(setup), setup.parallelism, length_tokens=kept).fullest
+    sequence_bytes = rank.pool.blocks_per_request(kept) * rank.pool.block_bytes
+    return setup.parallelism.dp * (rank.usable_bytes - rank.weight_bytes) / sequence_bytes
+
+
+def _kept_tokens(setup: RunSetup) -> int:
+    return round(setup.isl_tokens + HELD_OUTPUT_SHARE * setup.osl_tokens)
+
+
+def _deployment(setup: RunSetup) -> Deployment:
+    """With the engine's defaults; the maximum length is ``isl + osl``, as benchmarks set it."""
+    own = ENGINE_NUMBERS[engine_number(setup.engine)]
+    longest = ceil(setup.isl_tokens + setup.osl_tokens)
+    asked = SizingInputs(
+        model=setup.model,
+        accelerator=setup.accelerator,
+        parallelism=setup.parallelism,
+        engine=EngineAsked(
+            name=own if own != "llama.cpp" else DEFAULT_ENGINE,
+            version=setup.engine_version,
+            max_model_len_tokens=longest,
+        ),
+    )
+    device = device_of(setup.accelerator)
+    settings = engine_settings(asked, device, request_tokens=longest, remarks=Remarks())
+    _, weights = _costs(setup.model, setup.accelerator, setup.scheme, setup.kv_cache, setup.parallelism)
+    return Deployment(setup.model, weights, device, settings, setup.kv_cache)

@@ -150,15 +150,18 @@ _OVERHEAD = SHARES.index("overhead")
 
 def _prefill_parts(terms: RunTerms, numbers: Mapping[str, float], prompts: _Prompts, overhead_s: Any) -> list[Any]:
     """One prompt alone. llama.cpp reads all weights for every 512 tokens and multiplies in int8, on big chips with less
-    of their rate; without fused attention the scores of every head pass through memory; several devices are a
-    pipeline."""
+    of their rate. Without fused attention the scores of every head pass through memory; HIP's fused attention of 2025
+    runs on vector units. Several devices are a pipeline."""
     is_llama_cpp = np.asarray(terms.engine) == LLAMA_CPP
     reads_s = numbers["weights"] * terms.pass_read_s
     experts_s = numbers["weights"] * numbers["expert_weights"] * terms.pass_covered_read_s
-    spec_s = terms.isl_tokens * (terms.dense_s.sum(-1) + terms.expert_s.sum(-1))
+    back_end = np.array([1.0, 1.0, numbers["prefill_llama_cpp_hip"], numbers["prefill_llama_cpp_vulkan"]])
+    matrices_s = terms.dense_s.sum(-1) + numbers["expert_flop"] * terms.expert_s.sum(-1)
+    spec_s = terms.isl_tokens * matrices_s * back_end[terms.back_end]
     filled = terms.int8_ratio * terms.int8_rate_ratio ** numbers["prefill_fill_exponent_llama_cpp"]
     int8_s = numbers["prefill"] * (numbers["prefill_llama_cpp"] * spec_s * filled + terms.prompt_attention_s)
     int8_s = int8_s + numbers["prefill_score_passes_llama_cpp"] * terms.score_s
+    int8_s = int8_s + numbers["prefill_vector_attention_llama_cpp"] * terms.vector_attention_s
     devices, passes = terms.pipelined_devices, np.maximum(terms.passes, 1)
     pipelined = numbers["prefill_pipeline_llama_cpp"] * (passes + devices - 1) / (passes * devices)
     factor = np.where(is_llama_cpp & (np.asarray(devices) > 1), pipelined, 1.0)

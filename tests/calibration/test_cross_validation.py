@@ -6,8 +6,9 @@ import pytest
 from service.calibration.cross_validation import Missed, cross_validate
 from service.calibration.folds import Tier, folds
 from service.calibration.plot import calibration_svg, held
-from service.calibration.tables import summary, tier_table
-from service.calibration.widths import width_factors
+from service.calibration.tables import comparison_table, coverage_table, summary, tier_table
+from service.calibration.uploads import combinations, given_rows, value_of_uploads
+from service.calibration.widths import unseen_widths, width_factors
 from service.catalogue.benchmark_evidence import Measurement, measurements
 from service.catalogue.benchmark_facts import published_runs
 from service.sizing.run_terms import Phase
@@ -30,6 +31,7 @@ def missed(error: float, factor: float = 1.2, campaign: str = "one", sd: float =
         accelerator="h100-sxm",
         engine="vLLM",
         weights="8",
+        hardware_group="NVIDIA data centre",
         error=error,
         physics_error=2 * error,
         sd=sd,
@@ -75,12 +77,53 @@ def test_widths_grow_until_four_fifths_of_rows_and_campaigns_are_inside() -> Non
     assert width_factors(mild)[Phase.SERVING][2] == pytest.approx(1.0)
 
 
+def test_a_group_that_was_never_stored_needs_as_much_wider_intervals_as_it_missed() -> None:
+    # five campaigns of one row that miss by 1 to 5 tenths, with half-widths of 0.2: four of five lie within 0.4 / 0.2
+    rows = [
+        replace(missed(number / 10, factor=float(np.exp(0.2)), campaign=str(number)), tier=Tier.VENDOR)
+        for number in range(1, 6)
+    ]
+    assert unseen_widths(rows) == {("", Phase.SERVING): 2.0, ("NVIDIA data centre", Phase.SERVING): 2.0}
+    assert unseen_widths(rows[:3]).keys() == {("", Phase.SERVING)}  # too few campaigns for a number of their own
+    assert "| NVIDIA data centre | serving | 1 |" in coverage_table([missed(0.1), rows[0]])
+
+
 def test_the_plot_shows_how_often_intervals_hold() -> None:
     # half-widths of ln 1.2 for 80 %: three of four errors inside
     rows = [missed(0.0), missed(0.1), missed(-0.15), missed(0.3)]
     assert held(rows, 0.8) == 0.75
     assert calibration_svg(rows).count("<polyline") == 1
     assert "| pair | serving | 4 |" in tier_table(rows)
+
+
+def test_a_refit_that_makes_a_tier_worse_is_told() -> None:
+    # errors of e^0.1 - 1 = 10.5 % and e^0.2 - 1 = 22.1 %
+    shipped_numbers, refitted = [missed(0.1)], [missed(0.2)]
+    (row,) = comparison_table(shipped_numbers, refitted).splitlines()[2:]
+    assert row == "| pair | serving | 1 | 10.5 / 11 | 22.1 / 22 | **worse / worse** |"
+    assert "| better / better |" in comparison_table(refitted, shipped_numbers)
+    assert "| same / same |" in comparison_table(refitted, refitted)
+
+
+def test_five_spread_rows_of_a_combination_are_given_the_middle_one_first(rows: tuple[Measurement, ...]) -> None:
+    fold = next(fold for fold in folds(Tier.ACCELERATOR, rows) if fold.name == "h100-sxm")
+    members = max(combinations(rows, fold), key=len)
+    given = given_rows(rows, members)
+    loads = [(float(rows[row].terms.batch), rows[row].setup.isl_tokens, rows[row].setup.osl_tokens) for row in given]
+    assert len(set(given)) == 5
+    assert sorted(loads) == [loads[order] for order in (2, 3, 0, 4, 1)]  # given: middle, heaviest, lightest, the others
+    assert loads[1] == max(
+        (float(rows[row].terms.batch), rows[row].setup.isl_tokens, rows[row].setup.osl_tokens) for row in members
+    )
+
+
+def test_each_count_of_uploads_scores_the_same_rows_of_six_or_more(rows: tuple[Measurement, ...]) -> None:
+    of_one_chip = [row for row in rows if row.configuration.accelerator in ("l40s", "rtx-4090", "h200-nvl")]
+    found = value_of_uploads(of_one_chip, refits=False)
+    assert [len(found[count]) for count in (0, 1, 2, 5)] == [len(found[0])] * 4
+    kept = {each.fold for each in found[0]}
+    assert kept <= {"l40s", "rtx-4090", "h200-nvl"}
+    assert summary(found[5]).median_error < summary(found[0]).median_error
 
 
 def test_a_new_sweep_is_predicted_better_than_by_physics_alone(rows: tuple[Measurement, ...]) -> None:

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,35 @@ def test_mlperf_limits_are_those_of_its_rules() -> None:
         if result.model == "llama2-70b"
     }
     assert limits == {("Offline", None, None), ("Server", 2.0, 0.2), ("Interactive", 0.45, 0.04)}
+
+
+def test_llama_cpp_runs_take_back_end_and_attention_from_their_words() -> None:
+    runs = [run for run in published_runs() if run.series in ("75a8d50efb98", "90f4ad2470f5")]  # HIP off, Vulkan on
+    found = {
+        (each.configuration.engine, each.setup.has_fused_attention) for each in measurements(runs, shipped()).usable
+    }
+    assert found == {("llama.cpp hip unfused", False), ("llama.cpp vulkan", True)}
+
+
+def test_a_users_run_of_llama_bench_says_the_same_in_other_words() -> None:
+    example = next(run for run in published_runs() if run.series == "75a8d50efb98")
+    told = replace(example, engine_version="10743", meaning="back end Vulkan, flash attention off")
+    (mine,) = measurements([told], shipped()).usable
+    assert mine.configuration.engine == "llama.cpp vulkan unfused"
+    untold = replace(told, meaning=None, accelerator="rtx-4090", measured_on="2026-01")
+    (mine,) = measurements([untold], shipped()).usable
+    assert mine.configuration.engine == "llama.cpp cuda"
+
+
+def test_more_requests_than_memory_could_hold_are_left_out_whatever_they_took() -> None:
+    # Qwen3-32B in 4 bits on two GB200 of 186 GB: 448 sequences of 15,300 tokens x 64 layers x 2,048 bytes are 0.9 TB
+    name = "qwen3_32b_nvfp4_gb200_trtllm_agg_15000x500_c448"
+    runs = [run for run in published_runs() if name in (run.source_ref or "")]
+    found = measurements(runs, shipped())
+    assert found.usable == ()
+    assert found.left_out == {"more than twice the requests that the stated devices hold": 2 * len(runs)}
+    fewer = [replace(run, concurrency=224.0) for run in runs]
+    assert len(measurements(fewer, shipped()).usable) == 2 * len(runs) > 0
 
 
 @pytest.fixture(scope="module")

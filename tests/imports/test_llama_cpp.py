@@ -47,6 +47,12 @@ def test_the_json_array_of_llama_bench_is_a_run_a_test() -> None:
     check(read(json.dumps(TESTS)))
 
 
+def test_flash_attention_is_kept_where_the_file_says_on_or_off() -> None:
+    said = (True, 1, False, "0", "auto", None)
+    runs = read(json.dumps([{**PROMPT, "flash_attn": state} for state in said]).encode(), "bench.json").runs
+    assert [run.extras.get("flash_attention") for run in runs] == ["on", "on", "off", "off", None, None]
+
+
 def test_json_lines_of_llama_bench_read_the_same() -> None:
     check(read("\n".join(json.dumps(test) for test in TESTS) + "\n"))
 
