@@ -301,7 +301,8 @@ def _replica(run: PublishedRun, phase: Phase) -> Placed:
 def _decode_worker(run: PublishedRun, model: LanguageModel, osl_tokens: float) -> Placed | None:
     """One of the workers that decode. By Little's law they hold the requests in flight for R / (R + TTFT) of the time.
 
-    That batch is what the step was measured at, whether or not a limit kept requests waiting.
+    That batch is what the step was measured at, whether or not a limit kept requests waiting. A run without a TTFT is
+    taken to have waited for nothing.
     """
     pools = pools_of(run.tp, is_moe=model.is_moe)
     if pools is None or run.concurrency is None or run.tpot_s is None:
