@@ -214,14 +214,15 @@ def _scenario(run: ImportedRun) -> RunScenario | None:
     """Prefill and decode on GPUs of their own are another experiment than both on the same."""
     if run.scenario is None:
         return None
-    if run.prefill_gpu_count and run.decode_gpu_count and str(run.scenario) == str(RunScenario.CLOSED_LOOP):
+    in_flight = (str(RunScenario.CLOSED_LOOP), str(RunScenario.SINGLE_STREAM))
+    if run.prefill_gpu_count and run.decode_gpu_count and str(run.scenario) in in_flight:
         return RunScenario.CLOSED_LOOP_DISAGGREGATED
     return RunScenario(str(run.scenario))
 
 
 def _layout(run: ImportedRun) -> str | None:
     if run.prefill_gpu_count and run.decode_gpu_count:
-        return f"P{run.prefill_gpu_count}/D{run.decode_gpu_count} GPUs"
+        return run.layout or f"P{run.prefill_gpu_count}/D{run.decode_gpu_count} GPUs"
     return None
 
 

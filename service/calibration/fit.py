@@ -118,10 +118,14 @@ class Fit:
 def refit(
     sample: Sample, start: Mapping[str, float] = FITTED_VALUES, *, most_evaluations: int = MOST_EVALUATIONS
 ) -> Fit:
-    """Rates first, on every phase but TTFT; then TTFT's own numbers with those held."""
+    """Rates first, on every phase but TTFT; then TTFT's own numbers with those held.
+
+    Disaggregated runs move no number: nearly all are of one model.
+    """
     sample = sample.only(~quarantined(sample))
-    is_ttft = np.asarray(sample.terms.phase) == PHASES.index(Phase.TTFT)
-    rates = _refit(sample.only(~is_ttft), start, RATE_PRIORS, most_evaluations)
+    phase = np.asarray(sample.terms.phase)
+    is_ttft, is_disaggregated = (phase == PHASES.index(each) for each in (Phase.TTFT, Phase.DISAGGREGATED))
+    rates = _refit(sample.only(~is_ttft & ~is_disaggregated), start, RATE_PRIORS, most_evaluations)
     if not is_ttft.any():
         return rates
     ttft = _refit(sample.only(is_ttft), rates.numbers, TTFT_PRIORS, most_evaluations)

@@ -17,6 +17,8 @@ SERIES_FOLDS = 5
 FEWEST_ROWS = 8  # of a pair or an accelerator, to be left out on its own
 FEWEST_ELSEWHERE = 4  # of a model on other engines
 FEWEST_TO_REFIT = 5  # a smaller group moves no number
+# TTFT goes with its run's TPOT, and disaggregated runs have tiers of their own (disaggregated.py).
+NOT_COUNTED = (Phase.TTFT, Phase.DISAGGREGATED)
 
 
 class Tier(StrEnum):
@@ -54,7 +56,7 @@ def campaign_of(measurement: Measurement) -> str:
 
 
 def folds(tier: Tier, rows: Sequence[Measurement]) -> Iterator[Fold]:
-    """In a fixed order. TTFT goes with the run that it belongs to, and is not counted."""
+    """In a fixed order. TTFT goes with the run that it belongs to, and is not counted; nor are disaggregated runs."""
     match tier:
         case Tier.SERIES:
             names = [str(crc32(row.published.series.encode()) % SERIES_FOLDS) for row in rows]
@@ -82,7 +84,7 @@ def _each(tier: Tier, names: Sequence[str], is_wanted: Callable[[str], bool]) ->
 
 
 def _counts(rows: Sequence[Measurement], names: Sequence[str]) -> Mapping[str, int]:
-    return Counter(name for row, name in zip(rows, names, strict=True) if row.configuration.phase is not Phase.TTFT)
+    return Counter(name for row, name in zip(rows, names, strict=True) if row.configuration.phase not in NOT_COUNTED)
 
 
 def _alike(rows: Sequence[Measurement]) -> list[Measurement]:

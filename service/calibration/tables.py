@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.calibration.cross_validation import Missed
-from service.calibration.folds import Tier
+from service.calibration.folds import NOT_COUNTED, Tier
 from service.sizing.run_terms import Phase
 
 
@@ -71,11 +71,11 @@ def line(left_out: str, of: str, missed: Sequence[Missed]) -> str:
 
 
 def tier_table(missed: Sequence[Missed]) -> str:
-    """A line for each tier and phase; rates together exclude TTFT."""
+    """A line for each tier and phase; rates together are of aggregated runs and exclude TTFT."""
     lines = [HEADER]
     for tier in dict.fromkeys(each.tier for each in missed):
         of_tier = [each for each in missed if each.tier is tier]
-        rates = [each for each in of_tier if each.phase is not Phase.TTFT]
+        rates = [each for each in of_tier if each.phase not in NOT_COUNTED]
         if rates:
             lines.append(line(tier, "all rates", rates))
         for phase in Phase:

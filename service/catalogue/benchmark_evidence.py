@@ -7,6 +7,7 @@ from math import log
 from typing import NamedTuple
 
 from service.catalogue.benchmark_facts import PublishedRun
+from service.catalogue.disaggregated_layout import pools_of
 from service.catalogue.snapshot import Snapshot
 from service.errors import AmbiguousName, ServiceError
 from service.sizing.accelerator import Accelerator
@@ -43,6 +44,7 @@ PHASES_BY_SCENARIO: Mapping[str, Phase] = {
     "offline-max-throughput": Phase.OFFLINE,
     "prefill-throughput": Phase.PREFILL,
     "prefill-latency": Phase.PREFILL,
+    "closed-loop-concurrency disaggregated": Phase.DISAGGREGATED,
 }
 SCHEMES_BY_WEIGHTS: Mapping[str, str] = {
     "bf16": "bf16",
@@ -193,7 +195,10 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
     if lengths is None:
         return "lengths not stated"
     engine = run.engine or ""
-    layout, split = _layout(run)
+    placed = _decode_worker(run, model, lengths[1]) if phase is Phase.DISAGGREGATED else _replica(run, phase)
+    if placed is None:
+        return "workers or concurrency of a disaggregated system not stated"
+    layout, split, batch = placed
     setup = RunSetup(
         phase=phase,
         model=model,
@@ -205,7 +210,7 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
         parallelism=layout,
         isl_tokens=lengths[0],
         osl_tokens=lengths[1],
-        batch=_batch(run, phase),
+        batch=batch,
         is_drafted=_is_drafted(run),
         engine_age_years=_age_years(run),
         layer_split_devices=split,
@@ -260,7 +265,7 @@ def _is_oversubscribed(setup: RunSetup) -> bool:
 def _value_s(run: PublishedRun, phase: Phase) -> float | None:
     rate, batch, per_user = run.output_tokens_per_s, run.concurrency, run.output_tokens_per_s_per_user
     match phase:
-        case Phase.SERVING:
+        case Phase.SERVING | Phase.DISAGGREGATED:
             return run.tpot_s
         case Phase.TTFT:
             return run.ttft_s
@@ -326,6 +331,33 @@ def _lengths(run: PublishedRun, phase: Phase) -> tuple[float, float] | None:
         return None
     share = UNIFORM_LENGTHS_FRACTION if run.source.startswith("InferenceX") else 1.0
     return isl * share, osl * share
+
+
+class Placed(NamedTuple):
+    """What a run's words say of one replica. llama.cpp splits the layers over devices that work in turn."""
+
+    layout: Parallelism
+    layer_split_devices: int
+    batch: float | None
+
+
+def _replica(run: PublishedRun, phase: Phase) -> Placed:
+    layout, split = _layout(run)
+    return Placed(layout, split, _batch(run, phase))
+
+
+def _decode_worker(run: PublishedRun, model: LanguageModel, osl_tokens: float) -> Placed | None:
+    """One of the workers that decode. By Little's law they hold the requests in flight for R / (R + TTFT) of the time.
+
+    That batch is what the step was measured at, whether or not a limit kept requests waiting. A run without a TTFT is
+    taken to have waited for nothing.
+    """
+    pools = pools_of(run.tp, is_moe=model.is_moe)
+    if pools is None or run.concurrency is None or run.tpot_s is None:
+        return None
+    decode_s = (osl_tokens - 1) * run.tpot_s
+    share = decode_s / (decode_s + (run.ttft_s or 0.0)) if decode_s else 0.0
+    return Placed(pools.decode.parallelism, 1, share * run.concurrency / pools.decode.worker_count)
 
 
 def _layout(run: PublishedRun) -> tuple[Parallelism, int]:

@@ -11,6 +11,7 @@ from service.catalogue.tables import Origin
 
 SCENARIOS: Mapping[str, str] = {
     RunScenario.CLOSED_LOOP: "closed-loop-concurrency aggregated",
+    RunScenario.CLOSED_LOOP_DISAGGREGATED: "closed-loop-concurrency disaggregated",
     RunScenario.STATIC_BATCH: "static-batch",
     RunScenario.OFFLINE_MAX: "offline-max-throughput",
     RunScenario.PREFILL: "prefill-throughput",
@@ -41,7 +42,7 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         accelerator=run.accelerator,
         accelerator_as_published=run.accelerator_name or run.accelerator or "",
         gpu_count=run.gpu_count,
-        tp=run.layout if is_shipped and run.layout else _text(run.tp),
+        tp=run.layout or _text(run.tp),
         pp=_text(run.pp),
         ep=_text(run.ep),
         dp=_text(run.dp),

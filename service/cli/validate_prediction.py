@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from service.calibration.cross_validation import Missed
+    from service.catalogue.benchmark_evidence import Measurement
 
 QUICK_TIERS = ("series", "accelerator")
 TIERS = ("series", "campaign", "pair", "accelerator", "model", "model-engine", "vendor")
@@ -60,6 +61,7 @@ def validate_prediction(arguments: argparse.Namespace) -> int:
         print("\nValue of one upload: accelerators left out, and runs of each combination given back")
         print(upload_table(value_of_uploads(found.usable, refits=refits)))
     print("\nLeft out: " + "; ".join(f"{count} {why}" for why, count in _most(found.left_out)))
+    _print_disaggregated(found.usable, refits=refits)
     if arguments.plot:
         arguments.plot.write_text(calibration_svg(missed), encoding="utf-8")
     return 0
@@ -78,6 +80,20 @@ def _widths(missed: "Sequence[Missed]") -> list[str]:
     return lines + [
         f"{group or '-':38} {phase:14} {wider:g}" for (group, phase), wider in unseen_widths(missed).items()
     ]
+
+
+def _print_disaggregated(rows: "Sequence[Measurement]", *, refits: bool) -> None:
+    from service.calibration.disaggregated import cross_validate_disaggregated, disaggregated_table, not_modelled
+    from service.catalogue.benchmark_facts import published_runs
+    from service.catalogue.snapshot import shipped_snapshot
+
+    missed = cross_validate_disaggregated(
+        rows, refits=refits, progress=lambda said: print(said, file=sys.stderr, flush=True)
+    )
+    print("\nDisaggregated: prefill and decode on workers of their own, without a limit on the decode batch")
+    print(disaggregated_table(missed))
+    reasons = _most(not_modelled(published_runs(), shipped_snapshot()))
+    print("\nDisaggregated runs that cannot be modelled: " + "; ".join(f"{count} {why}" for why, count in reasons))
 
 
 def _fitted(refits: bool) -> str:

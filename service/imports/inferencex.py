@@ -47,6 +47,33 @@ def gpu_count(fields: Fields) -> int | None:
     return tp * (fields.count("pp") or 1) * (fields.count("pcp_size") or 1) if tp else None
 
 
+def engine_name(framework: str | None) -> str | None:
+    """The engine inside, whatever routes requests to its workers.
+
+    >>> [engine_name(each) for each in ("vllm", "dynamo-trt", "mori-sglang")]
+    ['vllm', 'tensorrt-llm', 'sglang']
+    """
+    if framework is None:
+        return None
+    engine = framework.removeprefix("dynamo-").removeprefix("mori-")
+    return "tensorrt-llm" if engine in ("trt", "trtllm") else engine
+
+
+def layout(fields: Fields) -> str | None:
+    """Workers of both pools, as ``P4xTP1.DP4/D1xTP8.DP1``; ``None`` where a pool's workers do not make up its GPUs.
+
+    ``…_tp`` is the width of a worker; with data-parallel attention its ranks are dp ranks.
+    """
+    pools = []
+    for letter, pool in (("P", "prefill"), ("D", "decode")):
+        workers, width = fields.count(f"{pool}_num_workers"), fields.count(f"{pool}_tp")
+        if not workers or not width or workers * width != fields.count(f"num_{pool}_gpu"):
+            return None
+        is_data_parallel = fields.truth(f"{pool}_dp_attention")
+        pools.append(f"{letter}{workers}x" + (f"TP1.DP{width}" if is_data_parallel else f"TP{width}.DP1"))
+    return "/".join(pools)
+
+
 def aggregate_measures(fields: Fields) -> Measures:
     measures = Measures()
     for key in fields:
@@ -88,11 +115,11 @@ def aggregate_run(fields: Fields) -> ImportedRun:
     measures, limit = aggregate_measures(fields), fields.count("conc") or None
     scenario = Scenario.SINGLE_STREAM if limit == 1 else Scenario.CLOSED_LOOP
     speculative = fields.text("spec_decoding") or fields.text("mtp")
-    attention = fields.truth("dp_attention")
+    attention, framework = fields.truth("dp_attention"), fields.text("framework")
     return ImportedRun(
         tool="inferencemax",
         position=fields.where,
-        engine=fields.text("framework"),
+        engine=engine_name(framework),
         model_name=fields.text("model"),
         weight_precision=fields.text("precision"),
         scenario=scenario if limit else None,
@@ -107,12 +134,17 @@ def aggregate_run(fields: Fields) -> ImportedRun:
         tp=fields.count("tp") or None,
         pp=fields.count("pp") or None,
         ep=fields.count("ep") or None,
+        layout=layout(fields),
         speculative_decoding=speculative,
         metrics=measures.metrics,
         dropped_keys=tuple(measures.not_finite),
         extras={
             key: text
-            for key, text in (("image", fields.text("image")), ("dp_attention", str(attention).lower()))
+            for key, text in (
+                ("image", fields.text("image")),
+                ("dp_attention", str(attention).lower()),
+                ("framework", framework if framework != engine_name(framework) else None),
+            )
             if text and text != "none"
         },
     )

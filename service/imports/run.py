@@ -178,8 +178,8 @@ class ImportedRun:
     """One measured run. An infinite request rate means that requests were sent without waiting.
 
     ``started_at`` and ``finished_at`` carry a zone; a clock reading without one is text in ``local_…`` until the zone
-    is known. ``dropped_keys`` are those of figures that were not finite; ``from_caller`` names the fields that the
-    caller's metadata filled.
+    is known. ``layout`` names the workers of a disaggregated system. ``dropped_keys`` are those of figures that were
+    not finite; ``from_caller`` names the fields that the caller's metadata filled.
     """
 
     tool: str
@@ -220,6 +220,7 @@ class ImportedRun:
     pp: int | None = None
     ep: int | None = None
     dp: int | None = None
+    layout: str | None = None
     gpu_layer_count: int | None = None
     speculative_decoding: str | None = None
     metrics: tuple[Metric, ...] = ()

@@ -50,6 +50,7 @@ class Phase(StrEnum):
     OFFLINE = "offline"  # seconds per output token of the whole replica, as many at once as fit
     PREFILL = "prefill"  # seconds to the first token of one prompt alone
     TTFT = "ttft"  # seconds to the first token under load, closed loop
+    DISAGGREGATED = "disaggregated"  # seconds per output token of workers that only decode, each with its batch
 
     @property
     def is_decode(self) -> bool:

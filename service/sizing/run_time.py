@@ -59,6 +59,7 @@ def run_time(terms: RunTerms, numbers: Mapping[str, float] = FITTED_VALUES) -> R
         offline        (step + batch / osl * prompt) / batch
         prefill        overhead + passes' reads + own prompt        (llama.cpp: ``_prefill_parts``)
         ttft           request + own * own prompt + steps * step + queue * batch * prompt
+        disaggregated  step
     """
     prompts = _Prompts.of(terms, numbers)
     overhead_s = _overhead_s(terms, numbers)
@@ -73,6 +74,7 @@ def run_time(terms: RunTerms, numbers: Mapping[str, float] = FITTED_VALUES) -> R
         Phase.OFFLINE: [part / terms.batch for part in batched],
         Phase.PREFILL: _prefill_parts(terms, numbers, prompts, overhead_s),
         Phase.TTFT: _ttft_parts(terms, numbers, prompts, step, stall=stall),
+        Phase.DISAGGREGATED: [*step, np.zeros_like(overhead_s)],
     }
     parts = np.stack([np.stack(np.broadcast_arrays(*by_phase[phase]), -1) for phase in PHASES])
     chosen = np.take_along_axis(parts, np.asarray(terms.phase)[None, ..., None], 0)[0]

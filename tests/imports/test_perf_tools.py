@@ -311,3 +311,33 @@ def test_a_disaggregated_aggregate_multiplies_each_share_by_the_gpus_it_was_divi
     assert value(run, Meaning.TOTAL_RATE) == 100 * 12
     assert (run.accelerator_count, run.prefill_gpu_count, run.decode_gpu_count) == (12, 4, 8)
     assert value(run, Meaning.OUTPUT_RATE_PER_GPU, OVERALL) is None
+    assert run.layout is None  # nothing says how many workers the GPUs make up
+
+
+DISAGGREGATED = {
+    "hw": "gb200",
+    "conc": 256,
+    "framework": "dynamo-trt",
+    "precision": "fp4",
+    "isl": 1024,
+    "osl": 1024,
+    "num_prefill_gpu": 8,
+    "prefill_num_workers": 2,
+    "prefill_tp": 4,
+    "prefill_dp_attention": "true",
+    "num_decode_gpu": 8,
+    "decode_num_workers": 1,
+    "decode_tp": 8,
+    "decode_dp_attention": "false",
+    "median_tpot": 0.02,
+}
+
+
+def test_the_workers_of_a_disaggregated_aggregate_are_its_layout_and_its_engine_the_one_inside() -> None:
+    run = only_run(read(DISAGGREGATED))
+    assert run.layout == "P2xTP1.DP4/D1xTP8.DP1"
+    assert (run.engine, run.extras["framework"]) == ("tensorrt-llm", "dynamo-trt")
+
+
+def test_workers_that_do_not_make_up_their_gpus_are_no_layout() -> None:
+    assert only_run(read(DISAGGREGATED | {"num_decode_gpu": 16})).layout is None

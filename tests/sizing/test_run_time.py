@@ -58,6 +58,7 @@ def test_many_runs_are_predicted_as_one_question_is(case: tuple[str, str, str, s
         Phase.TTFT: replica.at(48).ttft_s,
         Phase.SINGLE_STREAM: replica.at(1).step_time_s,
         Phase.PREFILL: prompt.time_s,
+        Phase.DISAGGREGATED: replica.curve.time_s(48),
     }
     predicted = run_time(stacked(run_terms(setup_of(case, phase)) for phase in expected))
     assert predicted.time_s.tolist() == pytest.approx(list(expected.values()))
