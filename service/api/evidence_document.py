@@ -23,6 +23,7 @@ MEASURES: Final[Mapping[Phase, str]] = {
     Phase.OFFLINE: "output_token_time_s",
     Phase.PREFILL: "ttft_s",
     Phase.TTFT: "ttft_s",
+    Phase.DISAGGREGATED: "tpot_s",
 }
 
 

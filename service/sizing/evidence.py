@@ -10,6 +10,7 @@ which runs are stored, not on the order in which they came, and one question is 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from math import inf, log2
 from operator import attrgetter, itemgetter
@@ -61,7 +62,7 @@ class _Entry:
     members: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class EvidenceStore:
     """Stored runs, by configuration: ``EvidenceStore.of(runs)``, ``with_runs``, ``without_runs``.
 
@@ -147,9 +148,18 @@ class EvidenceStore:
         """Wider while no run of the hardware group is stored."""
         phase, group = configuration.phase, configuration.hardware_group
         alike = PHASE_ALIKE[PHASES.index(phase)]
-        stored = (alike[cell.phase] and cell.ids for key, cell in self.cells.items() if key.hardware_group == group)
-        wider = 1.0 if any(stored) else unseen_width(group, phase)
+        is_stored = any(alike[PHASES.index(each)] for each in self._phases_by_hardware_group.get(group, ()))
+        wider = 1.0 if is_stored else unseen_width(group, phase)
         return tuple(wider * factor for factor in self.width_factors[phase])
+
+    @cached_property
+    def _phases_by_hardware_group(self) -> Mapping[str | None, set[Phase]]:
+        """What is stored of each group."""
+        found: dict[str | None, set[Phase]] = {}
+        for key, cell in self.cells.items():
+            if cell.ids:
+                found.setdefault(key.hardware_group, set()).add(key.phase)
+        return found
 
     def _kernel(self, phase: Phase) -> Kernel:
         return self.kernels[phase is Phase.TTFT]

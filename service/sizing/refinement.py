@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import exp
 from typing import Final, NamedTuple
 
+from service.sizing.coverage import coverage_fraction
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
@@ -51,13 +52,15 @@ SHARE_OF_TERM: Final[Mapping[str, str]] = {
 class Belief:
     """A predicted time is multiplied by ``ratio``; ln of the truth spreads by ``sd`` about that.
 
-    ``distance`` is 1 where no run was asked. ``factor_if_measured`` is the half width that one more run, of this very
-    thing, would leave. ``near`` and ``point`` lead to the runs that it leans on.
+    ``coverage_fraction`` is how often such intervals hold. ``distance`` is 1 where no run was asked.
+    ``factor_if_measured`` is the half width that one more run, of this very thing, would leave. ``near`` and ``point``
+    lead to the runs that it leans on.
     """
 
     ratio: float
     sd: float
     factor: float
+    coverage_fraction: float | None
     basis: Basis = Basis.MODELLED
     distance: float = 1.0
     factor_if_measured: float | None = None
@@ -65,14 +68,23 @@ class Belief:
     point: Point | None = None
 
     @classmethod
-    def of_prior(cls, prior: ResidualPrior) -> "Belief":
-        return cls(1.0, prior.sd, prior.factor)
+    def of_prior(cls, phase: Phase, hardware_group: str | None) -> "Belief":
+        prior = PRIORS[phase]
+        return cls(1.0, prior.sd, prior.factor, coverage_fraction(hardware_group, phase))
 
     @classmethod
     def of_runs(cls, near: Neighbourhood, point: Point) -> "Belief":
         found = near.at(point)
         return cls(
-            found.ratio, found.sd, found.factor, found.basis, found.distance, found.factor_if_measured, near, point
+            found.ratio,
+            found.sd,
+            found.factor,
+            found.coverage_fraction,
+            found.basis,
+            found.distance,
+            found.factor_if_measured,
+            near,
+            point,
         )
 
     @property
@@ -84,12 +96,9 @@ class Belief:
     def leans_on(self) -> tuple[Lean, ...]:
         return self.near.leans_on(self.point) if self.near and self.point else ()
 
-    def around(self, corrected: float, coverage_fraction: float | None) -> Estimate:
+    def around(self, corrected: float) -> Estimate:
         """The estimate about a time that has been corrected."""
-        return Estimate(corrected, corrected / self.factor, corrected * self.factor, coverage_fraction, self.basis)
-
-
-BELIEFS_BEFORE_EVIDENCE: Final = {phase: Belief.of_prior(prior) for phase, prior in PRIORS.items()}
+        return Estimate(corrected, corrected / self.factor, corrected * self.factor, self.coverage_fraction, self.basis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +141,23 @@ class Refined(NamedTuple):
     ttft: Belief
 
 
+@dataclass(frozen=True, slots=True)
 class WithoutRuns:
     """Every time as the physics has it, with the prior of its phase."""
 
-    def at(self, point: ServingPoint) -> "Refined":
-        return Refined(point, BELIEFS_BEFORE_EVIDENCE[Phase.SERVING], BELIEFS_BEFORE_EVIDENCE[Phase.TTFT])
+    hardware_group: str
+
+    def at(self, point: ServingPoint) -> Refined:
+        return Refined(point, self._prior(Phase.SERVING), self._prior(Phase.TTFT))
 
     def single_stream(self) -> Belief:
-        return BELIEFS_BEFORE_EVIDENCE[Phase.SINGLE_STREAM]
+        return self._prior(Phase.SINGLE_STREAM)
 
-    def prefill(self, step: Step) -> Belief:  # noqa: ARG002
-        return BELIEFS_BEFORE_EVIDENCE[Phase.PREFILL]
+    def prefill(self, step: Step) -> Belief:  # noqa: ARG002 - whatever the step
+        return self._prior(Phase.PREFILL)
+
+    def _prior(self, phase: Phase) -> Belief:
+        return Belief.of_prior(phase, self.hardware_group)
 
     def corrected(self, point: ServingPoint) -> ServingPoint:
         return point
@@ -162,7 +177,7 @@ class LeaningOnRuns:
     def of(cls, replica: ReplicaUnderLoad, store: EvidenceStore, configuration: Configuration) -> "LeaningOnRuns":
         return cls(replica, store, configuration, StepShares.of(replica.curve))
 
-    def at(self, point: ServingPoint) -> "Refined":
+    def at(self, point: ServingPoint) -> Refined:
         tpot = self._about(Phase.SERVING, self._tpot_point(point))
         ttft = self._about(Phase.TTFT, self._ttft_point(point))
         return Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)

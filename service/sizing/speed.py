@@ -21,7 +21,7 @@ from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
-from service.sizing.run_identity import configuration_of
+from service.sizing.run_identity import configuration_of, hardware_group
 from service.sizing.run_terms import Phase
 from service.sizing.serving import (
     Load,
@@ -86,9 +86,7 @@ class _Loop:
     def estimates(self, concurrency: int) -> "_Estimates":
         by_physics = self.replica.at(concurrency)
         refined = self.beliefs.at(by_physics)
-        return _Estimates(
-            *refined, self.resolved.coverage_fraction, self.replica.load.osl_tokens, by_physics.step_time_s
-        )
+        return _Estimates(*refined, self.replica.load.osl_tokens, by_physics.step_time_s)
 
     def largest_within(self, target: Target, *, most: int) -> int:
         """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
@@ -118,23 +116,23 @@ class _Estimates:
     point: ServingPoint
     about_tpot: Belief
     about_ttft: Belief
-    coverage: float | None
     osl_tokens: float
     step_time_s: float
 
     @property
     def ttft_s(self) -> Estimate:
         """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
-        point, coverage = self.point, self.coverage
-        waiting = self.about_tpot.around(point.waiting_s, coverage)
-        rest = self.about_ttft.around(point.ttft_s - point.waiting_s, coverage)
-        return Estimate(point.ttft_s, rest.low + waiting.low, rest.high + waiting.high, coverage, rest.basis)
+        point = self.point
+        waiting = self.about_tpot.around(point.waiting_s)
+        rest = self.about_ttft.around(point.ttft_s - point.waiting_s)
+        low, high = rest.low + waiting.low, rest.high + waiting.high
+        return Estimate(point.ttft_s, low, high, rest.coverage_fraction, rest.basis)
 
     @property
     def tpot_s(self) -> Estimate | None:
         if self.point.tpot_s is None:
             return None
-        return self.about_tpot.around(self.point.tpot_s, self.coverage)
+        return self.about_tpot.around(self.point.tpot_s)
 
     @property
     def requests_per_s(self) -> Estimate:
@@ -189,7 +187,7 @@ def speed(
 
     With ``evidence`` corrected by the stored runs nearest to the question; without, by physics alone.
     """
-    coverage, parameters = resolved.coverage_fraction, resolved.parameters.at_clock(clock_fraction)
+    parameters = resolved.parameters.at_clock(clock_fraction)
     running_limit = max(1, min(fit.max_concurrency, resolved.deployment.settings.max_num_seqs * parallelism.dp))
     load = Load(
         isl_tokens=resolved.isl.mean_tokens,
@@ -214,7 +212,7 @@ def speed(
         tokens_per_pass=load.tokens_per_pass,
     )
     about_prefill = loop.beliefs.prefill(prefill)
-    prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio, coverage)
+    prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio)
     about_single = loop.beliefs.single_stream()
     single_step_s = replica.at(1).step_time_s * about_single.ratio
     requests, running = here.requests_per_s, here.point.running
@@ -226,8 +224,8 @@ def speed(
         input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / gpu_count),
         point=here.point,
         step=replica.step(running),
-        step_time_s=about_step.around(here.step_time_s * about_step.ratio, coverage),
-        single_user_tokens_per_s=about_single.around(load.drafting.acceptance_length_tokens / single_step_s, coverage),
+        step_time_s=about_step.around(here.step_time_s * about_step.ratio),
+        single_user_tokens_per_s=about_single.around(load.drafting.acceptance_length_tokens / single_step_s),
         ttft_s=here.ttft_s,
         tpot_s=here.tpot_s,
         requests_per_s=requests,
@@ -254,7 +252,7 @@ def _beliefs(
 ) -> Beliefs:
     """The question as the stored runs know it: the release only where it was asked for, no campaign."""
     if evidence is None:
-        return WITHOUT_RUNS
+        return WithoutRuns(hardware_group(resolved.inputs.accelerator))
     inputs, deployment = resolved.inputs, resolved.deployment
     return LeaningOnRuns.of(
         replica,
@@ -271,9 +269,6 @@ def _beliefs(
             is_drafted=resolved.drafting.draft_tokens > 0,
         ),
     )
-
-
-WITHOUT_RUNS = WithoutRuns()
 
 
 def _target(resolved: Resolved) -> Target:
