@@ -120,6 +120,18 @@ class BenchmarkRunPair(BaseModel):
     other_over_offline_fraction: float | None = Field(description="of output tokens per second; may pass 1 a little")
 
 
+class EngineLimits(RequestModel):
+    """Settings that change an engine's speed, of runs that state them."""
+
+    max_num_seqs: Count | None = Field(None, description="the engine's limit on running sequences, of one dp rank")
+    max_num_batched_tokens: Count | None = Field(None, description="the engine's limit on the tokens of one step")
+
+    @property
+    def engine_limits(self) -> dict[str, int]:
+        said = {"max_num_seqs": self.max_num_seqs, "max_num_batched_tokens": self.max_num_batched_tokens}
+        return {name: limit for name, limit in said.items() if limit is not None}
+
+
 class MetricWrite(RequestModel):
     meaning: Choice[Meaning] = Field(description="the unit ends the name")
     statistic: str = Field("mean", pattern=r"^(overall|mean|std|min|max|p\d{1,2}(\.\d{1,3})?)$")
@@ -127,7 +139,7 @@ class MetricWrite(RequestModel):
     source_key: Text | None = None
 
 
-class BenchmarkRunCreate(RequestModel):
+class BenchmarkRunCreate(EngineLimits):
     """A run of your own. What is left out is unknown, and is never guessed."""
 
     accelerator: Name = Field(description="slug or alias")

@@ -318,5 +318,9 @@ def _run_of(body: BenchmarkRunCreate, snapshot: Snapshot, digest: str) -> Benchm
         source_title=body.source_title,
         source_ref=body.source_ref,
         calibrates=not body.quality_remarks,
-        details=Details(metrics=tuple(metrics), quality_remarks=tuple(body.quality_remarks)).text(),
+        details=Details(
+            metrics=tuple(metrics),
+            quality_remarks=tuple(body.quality_remarks),
+            extras={name: str(limit) for name, limit in body.engine_limits.items()},
+        ).text(),
     )

@@ -21,7 +21,7 @@ from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
-from service.sizing.run_identity import configuration_of, hardware_group
+from service.sizing.run_identity import EngineFlags, configuration_of, hardware_group
 from service.sizing.run_terms import Phase
 from service.sizing.serving import (
     Load,
@@ -267,6 +267,13 @@ def _beliefs(
             parallelism=parallelism,
             device_count=parallelism.device_count,
             is_drafted=resolved.drafting.draft_tokens > 0,
+            flags=EngineFlags(
+                speculation=inputs.speculation.method if inputs.speculation else None,
+                kv_cache=inputs.precision.kv_cache,
+                max_num_seqs=inputs.engine.max_num_seqs,
+                max_num_batched_tokens=inputs.engine.max_num_batched_tokens,
+                prefix_caching=inputs.engine.prefix_caching,
+            ),
         ),
     )
 
