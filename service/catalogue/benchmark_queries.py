@@ -8,12 +8,24 @@ import json
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Select, func, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    ScalarSelect,
+    Select,
+    func,
+    literal,
+    select,
+    tuple_,
+)
 from sqlmodel import Session
 
 from service.catalogue.benchmark_records import BenchmarkRun
@@ -24,6 +36,7 @@ ROWS_AT_ONCE = 2000
 FEW_RUNS = 2000  # are read and sorted in a few milliseconds, whatever else is asked of them
 MOST_FACET_VALUES = 200
 MOST_KEPT_FACETS = 2000
+MOST_WHOLE = 2**62  # beyond every count, and within the database's whole numbers
 INDEXES = {name: f"ix_benchmark_run_{name}" for name in RUN_KEYS} | {"content_digest": "uq_benchmark_run_content"}
 BY_ACCELERATOR_AND_MODEL = "ix_benchmark_run_accelerator_model"
 IN_ORDER_OF_ID = "sqlite_autoindex_benchmark_run_1"
@@ -55,9 +68,9 @@ class RunFilter:
         for name, span in self.ranges.items():
             ends = found.setdefault(name, [])
             if span.low is not None:
-                ends.append(RUNS.c[name] >= span.low)
+                ends.append(RUNS.c[name] >= _bound(name, math.ceil, span.low))
             if span.high is not None:
-                ends.append(RUNS.c[name] <= span.high)
+                ends.append(RUNS.c[name] <= _bound(name, math.floor, span.high))
         return found
 
     def conditions(self) -> list[ColumnElement[bool]]:
@@ -70,6 +83,13 @@ class RunFilter:
     def several_values(self) -> str | None:
         """An indexed column of which one of several values is wanted."""
         return next((name for name, values in self.any_of.items() if len(values) > 1 and name in INDEXES), None)
+
+
+def _bound(column: str, rounded: Callable[[float], int], value: float) -> Any:
+    """Of a column of whole numbers a whole number: Postgres uses no index of them for another."""
+    if not isinstance(RUNS.c[column].type, Integer):
+        return value
+    return literal(min(rounded(value), MOST_WHOLE), BigInteger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,8 @@ def test_filters_hold_for_every_run_and_a_range_leaves_out_the_unknown(engine: E
         assert count(any_of={"tp": [4]}) == 2
         assert count(any_of={"tp": [4, 8]}) == 3
         assert count(ranges={"tp": Range(low=1)}) == 3
+        assert count(ranges={"tp": Range(4.5, 1e300)}) == 1  # 8 alone
+        assert count(ranges={"tp": Range(1e300, None)}) == 0
         assert count(ranges={"output_tokens_per_s": Range(101.0, 102.0)}) == 2
         assert count(any_of={"measured_year": ["2026"]}) == 1
         assert count(any_of={"measured_month": ["2026-11"]}) == 1
