@@ -4,13 +4,14 @@ ifndef VIRTUAL_ENV
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 endif
 
-.PHONY: check check-long lint format-check types imports lock-check contract-check test fix serve benchmark openapi lock lock-upgrade
+.PHONY: check check-long lint format-check types imports lock-check contract-check test fix serve benchmark growth openapi lock lock-upgrade
 
 check: lint format-check types imports lock-check contract-check test
 
 # What takes minutes: fuzzing the whole contract, storms, growth.
 check-long: check
 	pytest -m slow
+	$(MAKE) growth
 
 lint:
 	ruff check .
@@ -37,6 +38,11 @@ serve:
 # How much of the server's throughput POST /sizing leaves to others, as a ratio; -m benchmarks.sizing --profile says why.
 benchmark:
 	python -m benchmarks.sizing
+
+# The queries of GET /benchmark-runs among a million runs as against ten thousand, on both databases; a quarter of an hour.
+growth:
+	python -m benchmarks.growth
+	python -m benchmarks.growth --postgres
 
 # The contract is committed, so that a change of it is seen in review.
 openapi:

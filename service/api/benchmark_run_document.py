@@ -10,7 +10,8 @@ from service.api.benchmark_run_schemas import (
     MetricRead,
     RunFilters,
 )
-from service.catalogue.benchmark_queries import Range, RunFilter, RunPair, Value
+from service.catalogue.benchmark_pairs import RunPair
+from service.catalogue.benchmark_queries import Range, RunFilter, Value
 from service.catalogue.benchmark_records import BenchmarkRun
 from service.catalogue.snapshot import Snapshot
 from service.errors import UnknownChoice
@@ -45,6 +46,7 @@ ANY_OF = (
 )
 EXACTLY = ("prefix_caching", "mlperf_valid", "origin", "calibrates")
 IN_LOWER_CASE = ("weights", "kv_cache", "compute", "engine")
+MEASURED = {len("2026"): "measured_year", len("2026-12"): "measured_month", len("2026-12-01"): "measured_on"}
 # Widths that sources name without the scheme.
 PLAIN_WIDTHS = ("fp4", "int4", "int8", "fp8", "bf16", "fp16", "fp32", "w8a16")
 OWN_FIELDS = tuple(
@@ -65,13 +67,14 @@ def filter_of(question: RunFilters, snapshot: Snapshot) -> RunFilter:
     for name in EXACTLY:
         if (value := getattr(question, name)) is not None:
             any_of[name] = [value]
+    if day := question.measured_on:
+        any_of[MEASURED[len(day)]] = [day]
     ranges = {
         name: Range(getattr(question, f"min_{name}", None), getattr(question, f"max_{name}", None)) for name in RANGED
     }
     return RunFilter(
         any_of={name: [str(each) if isinstance(each, str) else each for each in some] for name, some in any_of.items()},
         ranges={name: span for name, span in ranges.items() if span != Range()},
-        prefixes={"measured_on": question.measured_on} if question.measured_on else {},
     )
 
 

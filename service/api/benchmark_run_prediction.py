@@ -18,7 +18,7 @@ from service.catalogue.benchmarks import UnknownBenchmarkRun, get_run
 from service.catalogue.live_evidence import evidence_ids
 from service.catalogue.snapshot import Snapshot
 from service.catalogue.stored_evidence import published_of
-from service.sizing.estimate import INTERVAL_COVERAGE_FRACTION, Estimate
+from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
 from service.sizing.run_identity import Run, as_question
 from service.sizing.run_terms import Phase
@@ -82,7 +82,7 @@ def _predictions(run: BenchmarkRun, store: EvidenceStore, snapshot: Snapshot) ->
 
 def _prediction(run: Run, store: EvidenceStore) -> dict[str, Any]:
     near = store.about(as_question(run.configuration))
-    refined, leans_on = near.at(run.point), near.leans_on(run.point)
+    refined = near.at(run.point)
     predicted_s = run.predicted_s * refined.ratio
     low, high = predicted_s / refined.factor, predicted_s * refined.factor
     measure = MEASURES[run.configuration.phase]
@@ -90,11 +90,11 @@ def _prediction(run: Run, store: EvidenceStore) -> dict[str, Any]:
         "measure": measure,
         "phase": run.configuration.phase.value,
         "measured_s": run.measured_s,
-        "predicted_s": estimate(Estimate(predicted_s, low, high, INTERVAL_COVERAGE_FRACTION, refined.basis)),
+        "predicted_s": estimate(Estimate(predicted_s, low, high, refined.coverage_fraction, refined.basis)),
         "physics_s": run.predicted_s,
         "measured_over_predicted_fraction": run.measured_s / predicted_s,
         "is_inside_interval": low <= run.measured_s <= high,
         "is_quarantined": run.is_quarantined,
         "distance_fraction": refined.distance,
-        "runs": leant_on(measure, leans_on),
+        "runs": leant_on(measure, near.leans_on(refined)),
     }

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from service.api.pages import MAX_LIMIT, Page
 from service.api.strict_json import Choice, RequestModel
 from service.catalogue.benchmark_records import PowerScope, RunScenario
-from service.catalogue.tables import Origin
+from service.catalogue.tables import RUN_FACETS, Origin
 from service.imports import Meaning
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -108,7 +108,13 @@ class FacetValue(BaseModel):
 
 class BenchmarkRunPage(Page[BenchmarkRunRead]):
     facets: dict[str, list[FacetValue]] | None = Field(
-        None, description="for each facet asked for, how many of the runs that match have each value, at most 200"
+        None, description="for each facet asked for, how many of the counted runs have each value, at most 200 values"
+    )
+    facets_run_count: int | None = Field(None, description="how many runs were counted for the facets")
+    facets_are_complete: bool | None = Field(
+        None,
+        description="whether those are all that match. Without filters they are; with filters the newest 2,000 that "
+        "match are counted",
     )
 
 
@@ -120,6 +126,18 @@ class BenchmarkRunPair(BaseModel):
     other_over_offline_fraction: float | None = Field(description="of output tokens per second; may pass 1 a little")
 
 
+class EngineLimits(RequestModel):
+    """Settings that change an engine's speed, of runs that state them."""
+
+    max_num_seqs: Count | None = Field(None, description="the engine's limit on running sequences, of one dp rank")
+    max_num_batched_tokens: Count | None = Field(None, description="the engine's limit on the tokens of one step")
+
+    @property
+    def engine_limits(self) -> dict[str, int]:
+        said = {"max_num_seqs": self.max_num_seqs, "max_num_batched_tokens": self.max_num_batched_tokens}
+        return {name: limit for name, limit in said.items() if limit is not None}
+
+
 class MetricWrite(RequestModel):
     meaning: Choice[Meaning] = Field(description="the unit ends the name")
     statistic: str = Field("mean", pattern=r"^(overall|mean|std|min|max|p\d{1,2}(\.\d{1,3})?)$")
@@ -127,7 +145,7 @@ class MetricWrite(RequestModel):
     source_key: Text | None = None
 
 
-class BenchmarkRunCreate(RequestModel):
+class BenchmarkRunCreate(EngineLimits):
     """A run of your own. What is left out is unknown, and is never guessed."""
 
     accelerator: Name = Field(description="slug or alias")
@@ -198,25 +216,6 @@ RANGED = (*FIGURES, "concurrency", "request_rate_per_s", "isl_mean_tokens", "osl
 SORTS = tuple(
     sign + name for name in ("id", "measured_on", "concurrency", "isl_mean_tokens", *FIGURES) for sign in ("", "-")
 )
-FACETS = (
-    "accelerator",
-    "model",
-    "weights",
-    "kv_cache",
-    "engine",
-    "engine_version",
-    "scenario",
-    "gpu_count",
-    "tp",
-    "speculation",
-    "mlperf_version",
-    "mlperf_division",
-    "submitter",
-    "power_scope",
-    "tool",
-    "origin",
-    "calibrates",
-)
 
 Texts = Annotated[list[Text], Field(max_length=50)]
 Counts = Annotated[list[Count], Field(max_length=50)]
@@ -280,7 +279,7 @@ class RunsQuestion(_Ranged):
         "is a ranking, and wants one `scenario`",
     )
     mixed_scenarios: bool = Field(False, description="rank runs of several scenarios all the same; each row names its")
-    facets: Annotated[list[Literal[FACETS]], Field(max_length=len(FACETS))] = Field(  # type: ignore[valid-type]
+    facets: Annotated[list[Literal[RUN_FACETS]], Field(max_length=len(RUN_FACETS))] = Field(  # type: ignore[valid-type]
         [], description="count the runs that match by these"
     )
     format: Literal["json", "csv", "parquet"] | None = Field(

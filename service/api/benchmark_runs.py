@@ -37,7 +37,8 @@ from service.api.dependencies import CatalogueDep, EngineDep, FacetCountsDep, Sn
 from service.api.pages import CursorInvalid, Page, read_cursor, write_cursor
 from service.api.problems import named_in_body, problem_responses
 from service.api.strict_json import StrictJsonRoute
-from service.catalogue.benchmark_queries import FacetCounts, Order, RunFilter, list_pairs, list_runs
+from service.catalogue.benchmark_pairs import list_pairs
+from service.catalogue.benchmark_queries import FacetCounts, Facets, Order, RunFilter, list_runs
 from service.catalogue.benchmark_records import (
     ID_PATTERN,
     BenchmarkRun,
@@ -151,17 +152,27 @@ def _page(
         raise CursorInvalid("the cursor is not one of this list")
     with Session(engine) as session:
         runs = list_runs(session, wanted, order, limit=question.limit + 1, after=after)
-        counted = {
-            name: [FacetValue(value=value, run_count=count) for value, count in counts.of(session, wanted, name)]
-            for name in question.facets
-        }
+        counted = counts.of(session, wanted, question.facets) if question.facets else None
     page = runs[: question.limit]
     more = len(runs) > question.limit
     return BenchmarkRunPage(
         items=[read_of(run) for run in page],
         next_cursor=write_cursor(order.key(page[-1]), asked) if more else None,
-        facets=counted or None,
+        **_facets_of(counted),
     )
+
+
+def _facets_of(counted: Facets | None) -> dict[str, Any]:
+    if counted is None:
+        return {}
+    return {
+        "facets": {
+            name: [FacetValue(value=value, run_count=count) for value, count in values]
+            for name, values in counted.counts.items()
+        },
+        "facets_run_count": counted.counted_run_count,
+        "facets_are_complete": counted.is_complete,
+    }
 
 
 def _fits(key: tuple[Any, ...], order: Order) -> bool:
@@ -318,5 +329,9 @@ def _run_of(body: BenchmarkRunCreate, snapshot: Snapshot, digest: str) -> Benchm
         source_title=body.source_title,
         source_ref=body.source_ref,
         calibrates=not body.quality_remarks,
-        details=Details(metrics=tuple(metrics), quality_remarks=tuple(body.quality_remarks)).text(),
+        details=Details(
+            metrics=tuple(metrics),
+            quality_remarks=tuple(body.quality_remarks),
+            extras={name: str(limit) for name, limit in body.engine_limits.items()},
+        ).text(),
     )

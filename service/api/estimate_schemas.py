@@ -47,8 +47,8 @@ class EstimateEvidenceRead(AnswerModel):
 
 class NarrowedRead(AnswerModel):
     estimate: str
-    interval_factor: float = Field(description="half width of the 80 % interval: from value / this to value x this")
-    interval_factor_then: float = Field(description="expected with that run stored")
+    interval_width_fraction: float = Field(description="(high - low) / value of its 80 % interval now")
+    expected_interval_width_fraction: float = Field(description="the same with that run stored")
 
 
 class NextMeasurementRead(AnswerModel):

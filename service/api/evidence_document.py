@@ -74,8 +74,8 @@ def _next(found: NextMeasurement | None, reached: Speed) -> dict[str, Any] | Non
         "narrows": [
             {
                 "estimate": ESTIMATES[each.phase],
-                "interval_factor": each.factor,
-                "interval_factor_then": each.factor_then,
+                "interval_width_fraction": each.factor - 1 / each.factor,
+                "expected_interval_width_fraction": each.factor_then - 1 / each.factor_then,
             }
             for each in found.narrows
         ],

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field
 
 from service.api.benchmark_run_document import known_precision
-from service.api.benchmark_run_schemas import Count, Name, Positive, Text
+from service.api.benchmark_run_schemas import Count, EngineLimits, Name, Positive, Text
 from service.api.imported_runs import Said
 from service.api.problems import named_in_body
 from service.api.strict_json import Choice, RequestModel
@@ -23,7 +23,7 @@ class PrecisionSaid(RequestModel):
     compute: Text | None = None
 
 
-class ImportMetadata(RequestModel):
+class ImportMetadata(EngineLimits):
     """What the files do not say. It fills what they leave open, and changes no figure that they state."""
 
     accelerator: Name | None = Field(None, description="slug or alias")
@@ -79,6 +79,7 @@ class ImportMetadata(RequestModel):
             model=model,
             compute=known_precision(self._precision.compute, "metadata", "precision", "compute"),
             prefix_caching=self.prefix_caching,
+            engine_limits=self.engine_limits,
             measured_by=self.measured_by,
             source_title=self.source_title,
             source_ref=self.source_ref,

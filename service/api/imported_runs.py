@@ -4,8 +4,8 @@ Names lead to records exactly. What the caller names must be a record; what only
 warning, when there is none.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -56,6 +56,7 @@ class Said:
     model: SnapshotLanguageModel | None = None
     compute: str | None = None
     prefix_caching: bool | None = None
+    engine_limits: Mapping[str, int] = field(default_factory=dict)
     measured_by: str | None = None
     source_title: str | None = None
     source_ref: str | None = None
@@ -134,7 +135,7 @@ def stored_run(
             metrics=metrics,
             quality_remarks=remarks,
             inferred=run.from_caller,
-            extras=dict(_extras(run, kind)),
+            extras=dict(_extras(run, kind)) | {name: str(limit) for name, limit in said.engine_limits.items()},
         ).text(),
     )
     return stored, warnings

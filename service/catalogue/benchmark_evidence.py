@@ -135,9 +135,9 @@ def is_usable(run: PublishedRun) -> bool:
 def waits_for_a_place(run: PublishedRun) -> bool:
     """Requests that spend a quarter of their time before the first token wait for a limit on running sequences.
 
-    No source states that limit, so that neither the batch that ran nor the wait can be predicted.
+    Where nobody states that limit, neither the batch that ran nor the wait can be predicted.
     """
-    if run.ttft_s is None or run.tpot_s is None or run.osl_tokens is None:
+    if run.flags.max_num_seqs is not None or run.ttft_s is None or run.tpot_s is None or run.osl_tokens is None:
         return False
     return run.ttft_s > MOST_TIME_BEFORE_FIRST_TOKEN * (run.ttft_s + (run.osl_tokens - 1) * run.tpot_s)
 
@@ -199,6 +199,8 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
     if placed is None:
         return "workers or concurrency of a disaggregated system not stated"
     layout, split, batch = placed
+    if phase is Phase.TTFT and batch and run.concurrency and batch < run.concurrency:
+        return "requests waited for a place among those that run at once"
     setup = RunSetup(
         phase=phase,
         model=model,
@@ -229,6 +231,7 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
         parallelism=layout,
         device_count=max(layout.device_count, split),
         is_drafted=setup.is_drafted,
+        flags=run.flags._replace(kv_cache=setup.kv_cache if run.kv_cache else None),
         campaign=f"{run.source} / {run.engine_version or '-'}",
     )
     return Measurement(name, run, setup, run_terms(setup), configuration, value_s)
@@ -342,8 +345,10 @@ class Placed(NamedTuple):
 
 
 def _replica(run: PublishedRun, phase: Phase) -> Placed:
+    """As many sequences as the load asks for, or as the engine was told to run at once."""
     layout, split = _layout(run)
-    return Placed(layout, split, _batch(run, phase))
+    batch, limit = _batch(run, phase), run.flags.max_num_seqs
+    return Placed(layout, split, min(batch, limit * layout.dp) if batch and limit else batch)
 
 
 def _decode_worker(run: PublishedRun, model: LanguageModel, osl_tokens: float) -> Placed | None:
@@ -379,7 +384,9 @@ def _batch(run: PublishedRun, phase: Phase) -> float | None:
 
 
 def _is_drafted(run: PublishedRun) -> bool:
-    """Rows with multi-token prediction are not marked: InferenceX's change log names it with these images."""
+    """As said; published rows do not mark it, and InferenceX's change log names it with these images."""
+    if run.flags.speculation is not None:
+        return run.flags.is_drafted
     if run.checkpoint != "deepseek-ai/DeepSeek-R1" or run.engine != "TensorRT-LLM":
         return False
     return run.engine_version == "1.2.0rc6.post3" or (

@@ -16,6 +16,8 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
+from service.sizing.run_identity import NO_FLAGS, EngineFlags
+
 DATA = Path(__file__).parent / "data" / "runs"
 PERCENTILE_ROW = "percentile row"
 
@@ -26,6 +28,7 @@ class PublishedRun:
 
     ``output_tokens_per_s`` is of the whole system. Rows whose ``flag`` starts with "percentile row" repeat the
     central row of their ``series`` at another statistic. ``inferred`` names fields that the source does not state.
+    ``flags`` are of users' runs: published tables do not state them.
     """
 
     model: str
@@ -66,6 +69,7 @@ class PublishedRun:
     measured_on: str | None
     lengths_note: str | None = None
     inferred: tuple[str, ...] = ()
+    flags: EngineFlags = NO_FLAGS
 
     @property
     def is_percentile_row(self) -> bool:

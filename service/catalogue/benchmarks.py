@@ -5,22 +5,32 @@ revision, and a run carries the revision that stored it, so that ``changes_since
 without reading everything again.
 """
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, RowMapping, Table, insert, select, text, update
 from sqlmodel import Session
 
 from service.catalogue.benchmark_records import BenchmarkRun
 from service.catalogue.database import writing_transaction
-from service.catalogue.tables import BenchmarkRunRow, DeletedRunRow, EvidenceStateRow, Origin
+from service.catalogue.tables import (
+    RUN_FACETS,
+    BenchmarkRunRow,
+    DeletedRunRow,
+    EvidenceStateRow,
+    Origin,
+    RunFacetRow,
+)
 from service.errors import Conflict, NotFound
 
 RUNS: Table = BenchmarkRunRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
 DELETED: Table = DeletedRunRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
 STATE: Table = EvidenceStateRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
+FACET_COUNTS: Table = RunFacetRow.__table__  # type: ignore[attr-defined]  # set by SQLModel
 FIELDS = tuple(each.name for each in fields(BenchmarkRun))
 COLUMNS = tuple(RUNS.c[name] for name in FIELDS)
 VARIABLES_AT_ONCE = 500
@@ -76,9 +86,11 @@ def evidence_revision(connection: Connection) -> int:
 
 def save_runs(session: Session, runs: Iterable[BenchmarkRun], *, revision: int) -> None:
     """Store runs that are not stored yet, in bulk."""
-    rows = [{**_values(run), "evidence_revision": revision} for run in runs]
+    rows = [_values(run) | {"evidence_revision": revision} for run in runs]
     if rows:
-        session.connection().execute(insert(RUNS), rows)
+        connection = session.connection()
+        connection.execute(insert(RUNS), rows)
+        connection.execute(COUNT, _facet_counts(rows))
 
 
 def get_run(session: Session, run_id: str) -> BenchmarkRun:
@@ -109,10 +121,31 @@ def delete_run(session: Session, run_id: str, *, revision: int) -> None:
 def forget_runs(session: Session, ids: Iterable[str], *, revision: int) -> None:
     """Delete them, whoever stored them, and note it for other processes."""
     connection = session.connection()
+    facets = [RUNS.c[name] for name in RUN_FACETS]
     for some in in_parts(list(ids)):
+        gone = connection.execute(select(*facets).where(RUNS.c.id.in_(some))).mappings().all()
+        if counts := _facet_counts(gone):
+            connection.execute(DISCOUNT, counts)
+            connection.execute(FACET_COUNTS.delete().where(FACET_COUNTS.c.run_count == 0))
         connection.execute(RUNS.delete().where(RUNS.c.id.in_(some)))
         connection.execute(DELETED.delete().where(DELETED.c.id.in_(some)))
         connection.execute(insert(DELETED), [{"id": each, "evidence_revision": revision} for each in some])
+
+
+# The same words on both databases.
+COUNT = text(
+    "INSERT INTO benchmark_run_facet (facet, value, run_count) VALUES (:facet, :value, :run_count) "
+    "ON CONFLICT (facet, value) DO UPDATE SET run_count = benchmark_run_facet.run_count + excluded.run_count"
+)
+DISCOUNT = text(
+    "UPDATE benchmark_run_facet SET run_count = run_count - :run_count WHERE facet = :facet AND value = :value"
+)
+
+
+def _facet_counts(runs: Iterable[Mapping[str, Any] | RowMapping]) -> list[dict[str, Any]]:
+    """Writers come one after the other (``evidence_writing``), so that no count is lost."""
+    counted = Counter((name, json.dumps(run[name])) for run in runs for name in RUN_FACETS)
+    return [{"facet": name, "value": value, "run_count": count} for (name, value), count in counted.items()]
 
 
 def changes_since(session: Session, revision: int, only: Iterable[ColumnElement[bool]] = ()) -> Changes:
@@ -147,4 +180,9 @@ def in_parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _values(run: BenchmarkRun) -> dict[str, Any]:
-    return {name: getattr(run, name) for name in FIELDS}
+    day = run.measured_on or ""
+    return {
+        **{name: getattr(run, name) for name in FIELDS},
+        "measured_month": day[:7] if len(day) >= len("2026-12") else None,
+        "measured_year": day[:4] or None,
+    }

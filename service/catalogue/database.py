@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, DateTime, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, DateTime, Dialect, Engine, FromClause, create_engine, event, make_url
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.types import TypeDecorator
@@ -90,8 +91,16 @@ def create_database_engine(text: str, *, sqlite_synchronous: str = "NORMAL") -> 
         except OSError as error:
             raise DatabaseUrlInvalid(f"the folder {file.parent} cannot be made: {error.strerror}") from None
     engine = create_engine(url, connect_args={"check_same_thread": False})
+    engine.dialect.statement_compiler = _SqliteWithHints
     _set_up_sqlite(engine, sqlite_synchronous)
     return engine
+
+
+class _SqliteWithHints(SQLiteCompiler):
+    """Writes ``INDEXED BY`` after a table, which SQLAlchemy knows the like of for other databases."""
+
+    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+        return text
 
 
 def _set_up_sqlite(engine: Engine, synchronous: str) -> None:

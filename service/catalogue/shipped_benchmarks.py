@@ -111,7 +111,7 @@ def shipped_runs(snapshot: Snapshot) -> Iterator[BenchmarkRun]:
 
 
 def _facts(line: PublishedRun | MlperfResult) -> str:
-    return json.dumps([getattr(line, name) for name in line.__dataclass_fields__])
+    return json.dumps([getattr(line, name) for name in line.__dataclass_fields__ if name != "flags"])
 
 
 class _Names:

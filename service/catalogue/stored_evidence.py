@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.benchmark_records import BenchmarkRun, RunScenario, StoredMetric
 from service.catalogue.tables import Origin
+from service.sizing.run_identity import EngineFlags
 
 SCENARIOS: Mapping[str, str] = {
     RunScenario.CLOSED_LOOP: "closed-loop-concurrency aggregated",
@@ -75,7 +76,23 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         measured_on=run.measured_on,
         lengths_note=extras.get("lengths_note"),
         inferred=details.inferred,
+        flags=EngineFlags() if is_shipped else _flags(run),
     )
+
+
+def _flags(run: BenchmarkRun) -> EngineFlags:
+    extras = run.read_details.extras
+    sequences, tokens = (_count(extras.get(name)) for name in ("max_num_seqs", "max_num_batched_tokens"))
+    return EngineFlags(
+        speculation=run.speculation.lower() if run.speculation else None,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=tokens,
+        prefix_caching=run.prefix_caching,
+    )
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None
 
 
 def _meaning(extras: Mapping[str, str]) -> str | None:

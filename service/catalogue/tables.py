@@ -22,17 +22,75 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
-RUN_KEYS = ("accelerator", "model", "engine", "submitter", "measured_on", "evidence_revision")
+# What lists of benchmark runs filter by value, and what they order or take ranges by: an index of each, with the id.
+RUN_VALUES = (
+    "accelerator",
+    "accelerator_name",
+    "model",
+    "model_name",
+    "weights",
+    "kv_cache",
+    "compute",
+    "engine",
+    "engine_version",
+    "gpu_count",
+    "node_count",
+    "tp",
+    "pp",
+    "ep",
+    "dp",
+    "speculation",
+    "prefix_caching",
+    "scenario",
+    "mlperf_version",
+    "mlperf_division",
+    "mlperf_availability",
+    "mlperf_valid",
+    "submitter",
+    "system_name",
+    "power_scope",
+    "tool",
+    "origin",
+    "calibrates",
+    "measured_by",
+    "measured_month",
+    "measured_year",
+)
 RUN_FIGURES = (
     "ttft_central_s",
+    "ttft_p50_s",
     "ttft_p99_s",
     "tpot_central_s",
+    "tpot_p50_s",
+    "tpot_mean_s",
     "tpot_p99_s",
     "output_tokens_per_s",
     "output_tokens_per_s_per_gpu",
     "output_tokens_per_s_per_user",
     "input_tokens_per_s",
     "power_w",
+)
+RUN_LOADS = ("concurrency", "request_rate_per_s", "isl_mean_tokens", "osl_mean_tokens")
+RUN_KEYS = (*RUN_VALUES, *RUN_FIGURES, *RUN_LOADS, "measured_on", "evidence_revision")
+RUN_KEYS_INDEXED_WHOLE = ("origin", "calibrates", "evidence_revision", "prefix_caching", "mlperf_valid")
+RUN_FACETS = (
+    "accelerator",
+    "model",
+    "weights",
+    "kv_cache",
+    "engine",
+    "engine_version",
+    "scenario",
+    "gpu_count",
+    "tp",
+    "speculation",
+    "mlperf_version",
+    "mlperf_division",
+    "submitter",
+    "power_scope",
+    "tool",
+    "origin",
+    "calibrates",
 )
 
 
@@ -149,11 +207,23 @@ class CatalogueStateRow(Table, table=True):
     shipped_digest: str | None = Field(default=None, max_length=64)
 
 
+def run_index(*columns: str) -> Index:
+    """Of the runs that have a value in the last column but the id: most runs have none in most columns.
+
+    SQLite does not use such an index where a column always has one, and Postgres not for a truth value.
+    """
+    has_value = None if columns[-1] in RUN_KEYS_INDEXED_WHOLE else text(f"{columns[-1]} IS NOT NULL")
+    name = f"ix_benchmark_run_{'_'.join(columns)}"
+    return Index(name, *columns, "id", sqlite_where=has_value, postgresql_where=has_value)
+
+
 class BenchmarkRunRow(Table, table=True):
     """A measured run, never changed after it was stored: ``benchmark_records.BenchmarkRun`` says what each field is.
 
-    One run of one file is stored once. The indexes are what a list of a million runs needs: the first keys of a
-    question, and for each figure that is sorted by, the runs of one scenario in its order.
+    ``measured_month`` and ``measured_year`` are the beginning of ``measured_on``, so that each is found as a value.
+
+    One run of one file is stored once. The indexes are what a list of a million runs needs: for each value that is
+    filtered by, its runs in the order of their ids, and for each figure, its order of all runs and of one scenario's.
     """
 
     __tablename__ = "benchmark_run"
@@ -162,9 +232,10 @@ class BenchmarkRunRow(Table, table=True):
         CheckConstraint("origin IN ('shipped', 'user')", name="origin_known"),
         CheckConstraint("file_index >= 0", name="file_index_not_negative"),
         Index("ix_benchmark_run_configuration", "accelerator", "model", "weights", "scenario", "concurrency", "id"),
+        Index("ix_benchmark_run_accelerator_model", "accelerator", "model", "id"),
         Index("ix_benchmark_run_pair_key", "pair_key", "scenario", "id"),
-        *(Index(f"ix_benchmark_run_{column}", column, "id") for column in RUN_KEYS),
-        *(Index(f"ix_benchmark_run_scenario_{column}", "scenario", column, "id") for column in RUN_FIGURES),
+        *(run_index(column) for column in RUN_KEYS),
+        *(run_index("scenario", column) for column in RUN_FIGURES),
     )
 
     id: str = Field(primary_key=True, max_length=18)
@@ -226,10 +297,26 @@ class BenchmarkRunRow(Table, table=True):
     power_scope: str | None = Field(default=None, max_length=20)
     measured_by: str | None = Field(default=None, max_length=200)
     measured_on: str | None = Field(default=None, max_length=10)
+    measured_month: str | None = Field(default=None, max_length=7)
+    measured_year: str | None = Field(default=None, max_length=4)
     source_title: str | None = Field(default=None, max_length=500)
     source_ref: str | None = Field(default=None, max_length=500)
     calibrates: bool
     details: str = Field(sa_type=Text)
+
+
+class RunFacetRow(Table, table=True):
+    """How many runs have this value, as JSON, of a column that facets are asked of: kept at each write to the runs."""
+
+    __tablename__ = "benchmark_run_facet"
+    __table_args__ = (
+        CheckConstraint("run_count >= 0", name="run_count_not_negative"),
+        Index("ix_benchmark_run_facet_run_count", "facet", "run_count", "value"),
+    )
+
+    facet: str = Field(primary_key=True, max_length=40)
+    value: str = Field(primary_key=True, sa_type=Text)
+    run_count: int
 
 
 class DeletedRunRow(Table, table=True):

@@ -41,7 +41,7 @@ TEXTS = {
     "source-ref": "its address",
     "kind": "tool that wrote the files; left out, told by their content",
 }
-COUNTS = ("gpu-count", "node-count", "tp", "pp", "ep", "dp", "batch")
+COUNTS = ("gpu-count", "node-count", "tp", "pp", "ep", "dp", "batch", "max-num-seqs", "max-num-batched-tokens")
 NUMBERS = ("isl-tokens", "osl-tokens", "concurrency", "request-rate-per-s")
 
 

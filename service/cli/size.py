@@ -237,7 +237,8 @@ def _evidence_lines(answer: dict[str, Any]) -> list[str]:
     ]
     if found := evidence["next_measurement"]:
         narrows = ", ".join(
-            f"{each['estimate']} from x{each['interval_factor']:.2f} to x{each['interval_factor_then']:.2f}"
+            f"{each['estimate']} from {each['interval_width_fraction']:.0%} to "
+            f"{each['expected_interval_width_fraction']:.0%} of the value"
             for each in found["narrows"]
         )
         rows.append(

@@ -40,22 +40,23 @@ class Pools:
 class Handover:
     """What an engine adds before the first token of the decode pool.
 
-    ``slowdown`` multiplies a prompt's prefill, ``request_s`` is handling and moving the KV cache, ``steps`` are decode
-    steps waited or shared, ``queue`` is the share of the requests in flight that are ahead in the prefill queue.
+    ``slowdown`` multiplies a prompt's prefill, ``request_s`` is handling and moving the KV cache, ``step_count``
+    decode steps are waited or shared, ``queue_fraction`` is the share of the requests in flight that are ahead in the
+    prefill queue.
     """
 
     slowdown: float
     request_s: float
-    steps: float
-    queue: float
+    step_count: float
+    queue_fraction: float
 
 
 # The aggregated TTFT numbers rounded by hand after one look at 163 published disaggregated runs, and not fitted to
 # them: runs that wait for a limit on the decode batch, which nobody states, would pull a fit.
 HANDOVERS: Final[Mapping[str, Handover]] = {
-    "tensorrt-llm": Handover(slowdown=1.0, request_s=0.10, steps=5.0, queue=0.08),
-    "vllm": Handover(slowdown=1.0, request_s=0.10, steps=5.0, queue=0.10),
-    "sglang": Handover(slowdown=1.35, request_s=0.20, steps=5.0, queue=0.30),
+    "tensorrt-llm": Handover(slowdown=1.0, request_s=0.10, step_count=5.0, queue_fraction=0.08),
+    "vllm": Handover(slowdown=1.0, request_s=0.10, step_count=5.0, queue_fraction=0.10),
+    "sglang": Handover(slowdown=1.35, request_s=0.20, step_count=5.0, queue_fraction=0.30),
 }
 
 
@@ -120,7 +121,7 @@ class DisaggregatedSystem:
         ::
 
             R = (osl - 1) * step(batch)                        the time of a request in the decode pool
-            hold = request + latency + steps * step(batch) + queue * concurrency / mu          and before it
+            hold = request + latency + step_count * step(batch) + queue_fraction * concurrency / mu    and before it
             rate = ((concurrency / (R + hold))^-8 + mu^-8)^(-1/8)        mu: prompts/s of the prefill pool
             batch = rate * R / workers, at most decode_max_batch: then rate = decode_max_batch * workers / R
             TPOT = step(batch),  TTFT = max(concurrency / rate - R, hold)
@@ -144,8 +145,8 @@ class DisaggregatedSystem:
 
     def _hold_s(self, step_s: float, concurrency: float) -> float:
         """A request's time before decode, while the decode pool has a place for it."""
-        queued_s = self.handover.queue * concurrency / self.prefill.prompts_per_s
-        return self.handover.request_s + self.prefill.prompt_latency_s + self.handover.steps * step_s + queued_s
+        queued_s = self.handover.queue_fraction * concurrency / self.prefill.prompts_per_s
+        return self.handover.request_s + self.prefill.prompt_latency_s + self.handover.step_count * step_s + queued_s
 
     def _requests_per_s(self, decode_s: float, hold_s: float, concurrency: float) -> float:
         return smooth_minimum(concurrency / (decode_s + hold_s), self.prefill.prompts_per_s)

@@ -43,7 +43,7 @@ def names(configuration: Configuration) -> tuple[Names, ...]:
         (architecture, engine) if known else None,
         (kind, engine, weights, c.family) if known else None,
         (architecture, accelerator),
-        (accelerator, architecture, engine, version, weights, c.layout, c.device_count, c.is_drafted, c.phase)
+        (accelerator, architecture, engine, version, weights, c.layout, c.device_count, c.is_drafted, c.flags, c.phase)
         if versioned
         else None,
     )

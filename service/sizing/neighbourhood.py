@@ -10,8 +10,9 @@ roots of what their predicted times consist of. Squares are multiplied out, so t
 and one exponential for all three.
 """
 
+from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, sqrt
 from typing import Final
 
@@ -38,6 +39,7 @@ OUTLIER_SD, MOST_NOISE = 2.0, 400.0
 LEANS_ON: Final = 5
 FARTHEST_CALIBRATED: Final = 0.95  # beyond, the evidence says next to nothing
 SAME_POINT: Final = 1e-9
+TINY: Final = 1e-12  # keeps the square of a distance from rounding to less than nothing
 
 # P: 1 within a phase, half between two phases of decode.
 PHASE_ALIKE: Final = np.array(
@@ -71,7 +73,8 @@ class Refinement:
     distance: float
     basis: Basis
     sd_if_measured: float
-    coverage_fraction: float | None = None
+    coverage_fraction: float | None
+    weights: Array = field(compare=False, repr=False)
 
     @property
     def ratio(self) -> float:
@@ -90,10 +93,11 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """The runs that answer one configuration's questions. ``at`` a point, only its ``shift``, or what it
-    ``leans_on``.
+    """The runs that answer one configuration's questions. ``at`` a point, what that
+    ``leans_on``, or only the ``shift`` there.
 
-    ``products`` times a point's features gives the three exponents of every run; ``weights`` scales them.
+    ``products`` times a point's features gives three distances to every run: near and regime, halved squares, and the
+    square of run, in ``run_block``. ``weights`` scales their exponentials.
     """
 
     kernel: Kernel
@@ -101,6 +105,7 @@ class Neighbourhood:
     device_count: int
     chosen: tuple[tuple[Cell, int], ...]
     products: Array
+    run_block: slice
     weights: Array
     everywhere: Array
     inverse: Array
@@ -136,6 +141,7 @@ class Neighbourhood:
             device_count=configuration.device_count,
             chosen=tuple(chosen),
             products=_products(kernel, pool),
+            run_block=slice(2 * len(chosen), None),
             weights=weights,
             everywhere=everywhere,
             inverse=inverse,
@@ -151,8 +157,9 @@ class Neighbourhood:
 
     def at(self, point: Point) -> Refinement:
         kernel, exponentials = self.kernel, self._exponentials(point)
-        likeness = self._likeness(exponentials)
-        latent = max(0.0, kernel.variance - float(likeness @ self.inverse @ likeness))
+        likeness = (self.weights * exponentials.reshape(3, -1)).sum(0) + self.everywhere
+        weights = likeness @ self.inverse
+        latent = max(0.0, kernel.variance - float(weights @ likeness))
         noise = kernel.noise**2
         distance = min(1.0, sqrt(latent + noise) / kernel.prior_sd)
         return Refinement(
@@ -162,13 +169,14 @@ class Neighbourhood:
             basis=self._basis(point, distance),
             sd_if_measured=self._calibrated_sd(latent * noise / (latent + noise) + noise),
             coverage_fraction=self.coverage_fraction,
+            weights=weights,
         )
 
     def _calibrated_sd(self, variance: float) -> float:
         """Kriging's spread, times what makes intervals hold at that distance from evidence."""
         sd = sqrt(variance)
         distance = min(1.0, sd / self.kernel.prior_sd)
-        return sd * self.width_factors[sum([distance >= edge for edge in DISTANCE_BINS])]
+        return sd * self.width_factors[bisect(DISTANCE_BINS, distance)]
 
     def _basis(self, point: Point, distance: float) -> Basis:
         """Measured: a stored run is of the very configuration and point."""
@@ -178,11 +186,11 @@ class Neighbourhood:
                 return Basis.MEASURED
         return Basis.CALIBRATED if distance < FARTHEST_CALIBRATED else Basis.MODELLED
 
-    def leans_on(self, point: Point) -> tuple[Lean, ...]:
-        """The runs with the largest weights."""
-        weights = self._likeness(self._exponentials(point)) @ self.inverse
+    def leans_on(self, refinement: Refinement) -> tuple[Lean, ...]:
+        """The runs with the largest weights in an answer of ``at``."""
+        weights = refinement.weights
         heaviest = np.argsort(-np.abs(weights), kind="stable")[:LEANS_ON].tolist()
-        return tuple(self._lean(place, float(weights[place])) for place in heaviest)
+        return tuple([self._lean(place, float(weights[place])) for place in heaviest])
 
     def _lean(self, place: int, weight: float) -> Lean:
         cell, row = self.chosen[place]
@@ -191,12 +199,6 @@ class Neighbourhood:
             cell.ids[row], cell.key.phase, weight, measured_s, measured_s / exp(float(cell.numbers[row, RESIDUAL_AT]))
         )
 
-    def _likeness(self, exponentials: Array) -> Array:
-        """Prior covariance of the point with each run."""
-        likeness: Array = (self.weights * exponentials.reshape(3, -1)).sum(0)
-        likeness += self.everywhere
-        return likeness
-
     def _exponentials(self, point: Point) -> Array:
         """Of near, regime and run, one after the other. Numbers by hand: there are too few of them for arrays."""
         batch, isl, osl, devices = coordinates_of(point, self.device_count)
@@ -204,15 +206,14 @@ class Neighbourhood:
         a, b, c, d = self.kernel.near_scales
         near_2 = a * batch_2 + b * isl_2 + c * osl_2 + d * devices_2
         a, b, c = self.kernel.run_scales
-        run_2 = a * batch_2 + b * isl_2 + c * osl_2
+        run_2 = a * batch_2 + b * isl_2 + c * osl_2 + TINY
         shares = point.shares
         features = (batch, isl, osl, devices, *map(sqrt, shares), 1.0, near_2, run_2, sum(shares))
-        exponents: Array = self.products @ features
-        runs = exponents[2 * len(self.everywhere) :]
-        np.maximum(runs, 0.0, out=runs)
+        distances: Array = self.products @ features
+        runs = distances[self.run_block]
         np.sqrt(runs, out=runs)
-        np.negative(runs, out=runs)
-        return np.exp(exponents, out=exponents)
+        np.negative(distances, out=distances)
+        return np.exp(distances, out=distances)
 
 
 def _likeness(kernel: Kernel, phase: Phase, codes: Sequence[int], pool: Runs) -> tuple[Array, Array]:
@@ -233,8 +234,8 @@ def _products(kernel: Kernel, pool: Runs) -> Array:
     share_square = (shares**2).sum(1, keepdims=True)
     return np.concatenate(
         [
-            np.hstack([at * near, no_shares, -near_square / 2, -one / 2, none, none]),
-            np.hstack([0 * at, regime * shares, -regime * share_square / 2, none, none, -regime * one / 2]),
+            np.hstack([-at * near, no_shares, near_square / 2, one / 2, none, none]),
+            np.hstack([0 * at, -regime * shares, regime * share_square / 2, none, none, regime * one / 2]),
             np.hstack([-2 * at * run, no_shares, run_square, none, one, none]),
         ]
     )

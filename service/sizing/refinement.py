@@ -12,7 +12,7 @@ from service.sizing.coverage import coverage_fraction
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
-from service.sizing.neighbourhood import Lean, Neighbourhood
+from service.sizing.neighbourhood import Lean, Neighbourhood, Refinement
 from service.sizing.parameters import (
     PREFILL_PRIOR,
     SERVING_PRIOR,
@@ -53,7 +53,7 @@ class Belief:
     """A predicted time is multiplied by ``ratio``; ln of the truth spreads by ``sd`` about that.
 
     ``coverage_fraction`` is how often such intervals hold. ``distance`` is 1 where no run was asked.
-    ``factor_if_measured`` is the half width that one more run, of this very thing, would leave. ``near`` and ``point``
+    ``factor_if_measured`` is the half width that one more run, of this very thing, would leave. ``near`` and ``found``
     lead to the runs that it leans on.
     """
 
@@ -65,7 +65,7 @@ class Belief:
     distance: float = 1.0
     factor_if_measured: float | None = None
     near: Neighbourhood | None = None
-    point: Point | None = None
+    found: Refinement | None = None
 
     @classmethod
     def of_prior(cls, phase: Phase, hardware_group: str | None) -> "Belief":
@@ -84,7 +84,7 @@ class Belief:
             found.distance,
             found.factor_if_measured,
             near,
-            point,
+            found,
         )
 
     @property
@@ -94,7 +94,7 @@ class Belief:
 
     @property
     def leans_on(self) -> tuple[Lean, ...]:
-        return self.near.leans_on(self.point) if self.near and self.point else ()
+        return self.near.leans_on(self.found) if self.near and self.found else ()
 
     def around(self, corrected: float) -> Estimate:
         """The estimate about a time that has been corrected."""
@@ -178,8 +178,8 @@ class LeaningOnRuns:
         return cls(replica, store, configuration, StepShares.of(replica.curve))
 
     def at(self, point: ServingPoint) -> Refined:
-        tpot = self._about(Phase.SERVING, self._tpot_point(point))
-        ttft = self._about(Phase.TTFT, self._ttft_point(point))
+        tpot_point, ttft_point = self._points(point)
+        tpot, ttft = self._about(Phase.SERVING, tpot_point), self._about(Phase.TTFT, ttft_point)
         return Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
 
     def single_stream(self) -> Belief:
@@ -196,8 +196,9 @@ class LeaningOnRuns:
 
     def corrected(self, point: ServingPoint) -> ServingPoint:
         """The point of ``at``, for less."""
-        tpot_shift = self._neighbourhood(Phase.SERVING).shift(self._tpot_point(point))
-        ttft_shift = self._neighbourhood(Phase.TTFT).shift(self._ttft_point(point))
+        tpot_point, ttft_point = self._points(point)
+        tpot_shift = self._neighbourhood(Phase.SERVING).shift(tpot_point)
+        ttft_shift = self._neighbourhood(Phase.TTFT).shift(ttft_point)
         return self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
 
     def _with_ratios(self, point: ServingPoint, tpot_ratio: float, ttft_ratio: float) -> ServingPoint:
@@ -228,20 +229,19 @@ class LeaningOnRuns:
         seconds[OVERHEAD] += self.replica.drafting_time_s(batch)
         return seconds
 
-    def _tpot_point(self, point: ServingPoint) -> Point:
-        """Of ``osl`` tokens of one sequence: their steps, and the prompts that stall them."""
-        replica = self.replica
-        stalls_s = replica.parameters.stall * point.running / replica.load.osl_tokens * replica.prompt_s
+    def _points(self, point: ServingPoint) -> tuple[Point, Point]:
+        """Of TPOT: the steps of a sequence, and the prompts that stall them. Of TTFT: handling, steps, and prompts."""
+        replica, p = self.replica, self.replica.parameters
         accepted = replica.load.drafting.acceptance_length_tokens
-        return self._point(point.running, [*self._step_s(point.running), stalls_s * accepted])
-
-    def _ttft_point(self, point: ServingPoint) -> Point:
-        """Handling, the steps waited for, and the rest: prompts."""
-        p, accepted = self.replica.parameters, self.replica.load.drafting.acceptance_length_tokens
-        seconds = [p.ttft_steps / accepted * each for each in self._step_s(point.running)]
-        prompts_s = max(0.0, point.ttft_s - point.waiting_s - sum(seconds) - p.ttft_request_s)
-        seconds[OVERHEAD] += p.ttft_request_s
-        return self._point(point.running, [*seconds, prompts_s])
+        step_s = self._step_s(point.running)
+        stalls_s = p.stall * point.running / replica.load.osl_tokens * replica.prompt_s
+        waited_s = [p.ttft_steps / accepted * each for each in step_s]
+        prompts_s = max(0.0, point.ttft_s - point.waiting_s - sum(waited_s) - p.ttft_request_s)
+        waited_s[OVERHEAD] += p.ttft_request_s
+        return (
+            self._point(point.running, [*step_s, stalls_s * accepted]),
+            self._point(point.running, [*waited_s, prompts_s]),
+        )
 
     def _point(self, batch: int, seconds: list[float]) -> Point:
         load = self.replica.load

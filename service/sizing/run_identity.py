@@ -4,16 +4,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.sizing.accelerator import Accelerator, Topology
 from service.sizing.language_model import Component, LanguageModel, parameter_counts
 from service.sizing.parallelism import Parallelism
+from service.sizing.precision import Precision
 from service.sizing.run_terms import Phase
 from service.sizing.weight_schemes import SCHEMES
 
 # Beyond, a log residual says more about the record than about the machine.
 QUARANTINE: Final[Mapping[Phase, float]] = {phase: 1.8 if phase is Phase.TTFT else 1.2 for phase in Phase}
+
+
+class EngineFlags(NamedTuple):
+    """What was said of the engine's settings that change its speed; ``None`` is the default of its release."""
+
+    speculation: str | None = None
+    kv_cache: Precision | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    prefix_caching: bool | None = None
+
+    @property
+    def is_drafted(self) -> bool:
+        return self.speculation not in (None, "none")
+
+
+NO_FLAGS: Final = EngineFlags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,7 @@ class Configuration:
     layout: tuple[int, int, int, int]
     device_count: int
     is_drafted: bool = False
+    flags: EngineFlags = NO_FLAGS
     campaign: str | None = None
     hardware_group: str | None = None
 
@@ -143,6 +162,7 @@ def configuration_of(
     parallelism: Parallelism,
     device_count: int,
     is_drafted: bool = False,
+    flags: EngineFlags = NO_FLAGS,
     campaign: str | None = None,
 ) -> Configuration:
     return Configuration(
@@ -157,6 +177,7 @@ def configuration_of(
         layout=(parallelism.tp, parallelism.pp, parallelism.dp, parallelism.ep),
         device_count=device_count,
         is_drafted=is_drafted,
+        flags=flags,
         campaign=campaign,
         hardware_group=hardware_group(accelerator),
     )

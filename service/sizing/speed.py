@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 
 from service.sizing.decode import DecodeCurve
@@ -21,7 +22,7 @@ from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
 from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
-from service.sizing.run_identity import configuration_of, hardware_group
+from service.sizing.run_identity import EngineFlags, configuration_of, hardware_group
 from service.sizing.run_terms import Phase
 from service.sizing.serving import (
     Load,
@@ -74,23 +75,27 @@ class Speed:
 class _Loop:
     """The closed loop of one replica at any concurrency, and the estimates at a point of it."""
 
-    resolved: Resolved
     replica: ReplicaUnderLoad
     beliefs: Beliefs
     gpu_count: int
+    by_physics: Callable[[int], ServingPoint]
+
+    @classmethod
+    def of(cls, replica: ReplicaUnderLoad, beliefs: Beliefs, gpu_count: int) -> "_Loop":
+        return cls(replica, beliefs, gpu_count, cache(replica.at))
 
     def at(self, concurrency: int) -> ServingPoint:
         """As the physics has it, corrected by what was measured near it."""
-        return self.beliefs.corrected(self.replica.at(concurrency))
+        return self.beliefs.corrected(self.by_physics(concurrency))
 
     def estimates(self, concurrency: int) -> "_Estimates":
-        by_physics = self.replica.at(concurrency)
+        by_physics = self.by_physics(concurrency)
         refined = self.beliefs.at(by_physics)
         return _Estimates(*refined, self.replica.load.osl_tokens, by_physics.step_time_s)
 
     def largest_within(self, target: Target, *, most: int) -> int:
         """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
-        by_physics = self._share_of(target, self.replica.at)
+        by_physics = self._share_of(target, self.by_physics)
         if isinstance(self.beliefs, WithoutRuns):
             return largest_concurrency(by_physics, most=most)
         return largest_concurrency_near(self._share_of(target, self.at), by_physics, most=most)
@@ -198,7 +203,7 @@ def speed(
         drafting=resolved.drafting,
     )
     replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=resolved.deployment.model.layer_count)
-    loop = _Loop(resolved, replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
+    loop = _Loop.of(replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
     target = _target(resolved)
     most_at_target = None
     if target.is_set:
@@ -214,7 +219,7 @@ def speed(
     about_prefill = loop.beliefs.prefill(prefill)
     prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio)
     about_single = loop.beliefs.single_stream()
-    single_step_s = replica.at(1).step_time_s * about_single.ratio
+    single_step_s = loop.by_physics(1).step_time_s * about_single.ratio
     requests, running = here.requests_per_s, here.point.running
     about_step = about_single if running == 1 else here.about_tpot
     return Speed(
@@ -267,6 +272,13 @@ def _beliefs(
             parallelism=parallelism,
             device_count=parallelism.device_count,
             is_drafted=resolved.drafting.draft_tokens > 0,
+            flags=EngineFlags(
+                speculation=inputs.speculation.method if inputs.speculation else None,
+                kv_cache=inputs.precision.kv_cache,
+                max_num_seqs=inputs.engine.max_num_seqs,
+                max_num_batched_tokens=inputs.engine.max_num_batched_tokens,
+                prefix_caching=inputs.engine.prefix_caching,
+            ),
         ),
     )
 

@@ -11,13 +11,13 @@ from sqlmodel import Session
 
 from service.catalogue.benchmark_evidence import Measurements, measurements
 from service.catalogue.benchmark_facts import published_runs
+from service.catalogue.benchmark_pairs import list_pairs
 from service.catalogue.benchmark_queries import (
     Order,
     Range,
     RunFilter,
     every_run,
-    facet,
-    list_pairs,
+    facets,
     list_runs,
 )
 from service.catalogue.benchmark_records import (
@@ -154,11 +154,18 @@ def test_filters_hold_for_every_run_and_a_range_leaves_out_the_unknown(engine: E
         assert count(any_of={"tp": [4]}) == 2
         assert count(any_of={"tp": [4, 8]}) == 3
         assert count(ranges={"tp": Range(low=1)}) == 3
+        assert count(ranges={"tp": Range(4.5, 1e300)}) == 1  # 8 alone
+        assert count(ranges={"tp": Range(1e300, None)}) == 0
         assert count(ranges={"output_tokens_per_s": Range(101.0, 102.0)}) == 2
-        assert count(prefixes={"measured_on": "2026"}) == 1
-        assert count(prefixes={"measured_on": "2026-11-30"}) == 1
-        assert count(prefixes={"measured_on": "2026-12"}) == 0
-        assert facet(session, MINE, "tp") == [(4, 2), (8, 1), (None, 1)]
+        assert count(any_of={"measured_year": ["2026"]}) == 1
+        assert count(any_of={"measured_month": ["2026-11"]}) == 1
+        assert count(any_of={"measured_month": ["2026-12"]}) == 0
+        counted = facets(session, MINE, ["tp"])
+    assert (counted.counts["tp"], counted.counted_run_count, counted.is_complete) == (
+        [(4, 2), (8, 1), (None, 1)],
+        4,
+        True,
+    )
 
 
 def test_a_long_list_is_read_in_parts(engine: Engine) -> None:

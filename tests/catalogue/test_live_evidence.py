@@ -2,19 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from math import log2
 
 import pytest
 from sqlalchemy import Engine
 
 from service.catalogue.accelerator_records import AcceleratorRecord
 from service.catalogue.accelerators import ACCELERATORS
-from service.catalogue.benchmark_records import BenchmarkRun, RunScenario, StoredMetric, main_figures
+from service.catalogue.benchmark_records import BenchmarkRun, Details, RunScenario, StoredMetric, main_figures
 from service.catalogue.benchmarks import delete_run, evidence_writing, save_runs
 from service.catalogue.live import LiveCatalogue
 from service.catalogue.live_evidence import evidence_ids
 from service.catalogue.records import replace_record, writing
 from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import RESIDUAL_AT
+from service.sizing.precision import Precision
+from service.sizing.run_identity import NO_FLAGS, Configuration, EngineFlags
 from tests.catalogue.test_benchmarks import a_run
 
 
@@ -101,3 +104,40 @@ def test_a_new_revision_of_a_record_moves_the_physics_that_its_runs_are_compared
     # At half of 3.35 TB/s reading takes twice as long. A step of 14.7e9 bf16 parameters is 9.5 ms of reading and some
     # 4 ms of fixed overheads: predicted (19 + 4) / (9.5 + 4) = e^0.53 times as slow, so that the run is that much less
     assert after == pytest.approx(before - 0.53, abs=0.05)
+
+
+def stored_configuration(live: LiveCatalogue, run: BenchmarkRun) -> Configuration:
+    wanted = set(evidence_ids([run.id]))
+    (found,) = (key for key, cell in held(live).cells.items() if not wanted.isdisjoint(cell.ids))
+    return found
+
+
+def test_flags_that_change_the_speed_tell_runs_apart(engine: Engine, live: LiveCatalogue) -> None:
+    plain = measured(1)
+    limited = measured(2, details=Details(extras={"max_num_seqs": "4", "max_num_batched_tokens": "2048"}).text())
+    narrow = measured(3, kv_cache="fp8_e4m3", prefix_caching=False)
+    drafted, undrafted = measured(4, speculation="mtp"), measured(5, speculation="none")
+    store(engine, plain, limited, narrow, drafted, undrafted)
+    live.refresh()
+    found = {run.id: stored_configuration(live, run) for run in (plain, limited, narrow, drafted, undrafted)}
+    assert len(set(found.values())) == 5
+    assert found[plain.id].flags == NO_FLAGS
+    assert found[limited.id].flags == EngineFlags(max_num_seqs=4, max_num_batched_tokens=2048)
+    assert found[narrow.id].flags == EngineFlags(kv_cache=Precision.FP8, prefix_caching=False)
+    assert (found[drafted.id].is_drafted, found[undrafted.id].is_drafted) == (True, False)
+
+
+def test_a_stated_limit_on_running_sequences_is_the_batch_that_ran(engine: Engine, live: LiveCatalogue) -> None:
+    """Ten requests in flight of which four run: predicted as four, and the wait for a place is no TTFT to lean on."""
+    figures = main_figures([StoredMetric("tpot_s", "p50", 0.02), StoredMetric("ttft_s", "p50", 8.0)], gpu_count=1)
+    limited = measured(2, details=Details(extras={"max_num_seqs": "4"}).text(), **figures)
+    unstated = measured(3, **figures)
+    store(engine, limited, unstated)
+    live.refresh()
+    (cell,) = (cell for cell in held(live).cells.values() if f"{limited.id} serving" in cell.ids)
+    assert cell.numbers[cell.ids.index(f"{limited.id} serving"), 0] == log2(4)
+    known = {evidence_id for cell in held(live).cells.values() for evidence_id in cell.ids}
+    assert f"{limited.id} ttft" not in known
+    assert (
+        not {f"{unstated.id} serving", f"{unstated.id} ttft"} & known
+    )  # 8 s of some 13: it waited, for what nobody says

@@ -1,11 +1,12 @@
 """The migrations lead to the tables of the code and back, on both databases."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from service.catalogue.database import create_database_engine, exclusive_connection
 from service.catalogue.migrating import database_revision, head_revision, migrate, migration_config
@@ -22,6 +23,31 @@ def test_up_down_and_up_again_leaves_the_tables_of_the_code(empty_database_url: 
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, Table.metadata) == []
+    engine.dispose()
+
+
+def test_runs_that_are_stored_are_counted_and_dated_by_the_migration(empty_database_url: str) -> None:
+    engine = create_database_engine(empty_database_url)
+    with exclusive_connection(engine) as connection:
+        command.upgrade(migration_config(connection), "2026_12_01_2330")
+        for index, (day, tp) in enumerate((("2026-11-30", 8), ("2026", 8), (None, None))):
+            run: dict[str, object] = {
+                "id": str(index),
+                "content_digest": str(index),
+                "measured_on": day,
+                "tp": tp,
+                "file_index": 0,
+            }
+            run |= {"origin": "user", "created_at": datetime(2026, 12, 1, tzinfo=UTC), "evidence_revision": 1}
+            names = [*run, "calibrates", "details"]
+            marks = ", ".join(f":{name}" for name in names)
+            insert = text(f"INSERT INTO benchmark_run ({', '.join(names)}) VALUES ({marks})")  # noqa: S608 - our names
+            connection.execute(insert, {**run, "calibrates": True, "details": "{}"})
+        command.upgrade(migration_config(connection), "head")
+        counts = connection.execute(text("SELECT value, run_count FROM benchmark_run_facet WHERE facet = 'tp'")).all()
+        dated = connection.execute(text("SELECT measured_month, measured_year FROM benchmark_run ORDER BY id")).all()
+    assert {tuple(row) for row in counts} == {("8", 2), ("null", 1)}
+    assert [tuple(row) for row in dated] == [("2026-11", "2026"), (None, "2026"), (None, None)]
     engine.dispose()
 
 

@@ -13,7 +13,7 @@ from service.sizing.disaggregated import (
 )
 from service.sizing.parallelism import Parallelism
 
-NOTHING_WAITED = Handover(slowdown=1.0, request_s=0.0, steps=0.0, queue=0.0)
+NOTHING_WAITED = Handover(slowdown=1.0, request_s=0.0, step_count=0.0, queue_fraction=0.0)
 FAST = PrefillPool(prompts_per_s=1e6, prompt_latency_s=0.0)
 
 
@@ -30,7 +30,7 @@ def test_an_unsaturated_system_follows_littles_law() -> None:
         prefill=PrefillPool(prompts_per_s=1e6, prompt_latency_s=0.05),
         decode_worker_count=5,
         step_time_s=constant_step,
-        handover=Handover(slowdown=1.0, request_s=0.1, steps=5.0, queue=0.0),
+        handover=Handover(slowdown=1.0, request_s=0.1, step_count=5.0, queue_fraction=0.0),
         osl_tokens=101,
     )
     point = system.at(12)
@@ -112,7 +112,7 @@ def test_no_request_is_lost_between_the_pools(
         prefill=PrefillPool(prompts_per_s, prompt_latency_s=0.3),
         decode_worker_count=workers,
         step_time_s=growing_step,
-        handover=Handover(slowdown=1.0, request_s=0.1, steps=5.0, queue=0.1),
+        handover=Handover(slowdown=1.0, request_s=0.1, step_count=5.0, queue_fraction=0.1),
         osl_tokens=501,
         decode_max_batch=limit,
     )

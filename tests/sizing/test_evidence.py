@@ -7,7 +7,7 @@ from service.sizing.estimate import Basis
 from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import POOL_SIZE, names, numbers_of
 from service.sizing.kernel import COMMON, RATES_KERNEL, TTFT_KERNEL, Kernel
-from service.sizing.neighbourhood import PHASE_ALIKE, Lean, Refinement
+from service.sizing.neighbourhood import PHASE_ALIKE, Lean
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
@@ -65,7 +65,8 @@ def many_runs(count: int) -> list[Run]:
 
 def test_without_runs_the_answer_is_the_physics_and_its_prior() -> None:
     found = store_of().refine(CONFIGURATION, POINT)
-    assert found == Refinement(0.0, sqrt(0.1**2 + 0.1**2), 1.0, Basis.MODELLED, found.sd_if_measured)
+    assert (found.shift, found.sd, found.distance) == (0.0, sqrt(0.1**2 + 0.1**2), 1.0)
+    assert found.basis is Basis.MODELLED
     # a run right there would leave 0.01 * 0.01 / (0.01 + 0.01) of the 0.01 that is not noise
     assert found.sd_if_measured == pytest.approx(sqrt(0.005 + 0.01))
     assert found.ratio == 1
@@ -77,7 +78,8 @@ def test_one_run_moves_the_answer_by_its_share_of_the_variance() -> None:
     assert found.ratio == pytest.approx(exp(0.2 / 2))
     assert found.sd == pytest.approx(sqrt(0.01 - 0.01**2 / 0.02 + 0.01))
     assert found.factor == pytest.approx(exp(1.2816 * sqrt(0.015)))
-    (lean,) = store_of(RUN).about(CONFIGURATION).leans_on(POINT)
+    near = store_of(RUN).about(CONFIGURATION)
+    (lean,) = near.leans_on(near.at(POINT))
     assert lean == Lean("measured", Phase.SERVING, lean.weight, 0.03, 0.03 / exp(0.2))
     assert lean.weight == pytest.approx(0.5)
     assert found.sd_if_measured == pytest.approx(sqrt(0.01 / 3 + 0.01))  # two equal observations of a common 0.01
