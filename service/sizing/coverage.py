@@ -20,7 +20,8 @@ MEASURED: Final[Mapping[str, Mapping[Phase, float]]] = {
         Phase.STATIC_BATCH: 0.79,
         Phase.OFFLINE: 0.83,
         Phase.PREFILL: 0.90,
-        Phase.TTFT: 0.88,
+        Phase.TTFT: 0.87,
+        Phase.DISAGGREGATED: 0.92,
     },
     HOST_BUS_CARDS: {Phase.SINGLE_STREAM: 0.79, Phase.OFFLINE: 0.80, Phase.PREFILL: 0.97},
     GEFORCE: {Phase.SINGLE_STREAM: 0.97},
@@ -39,16 +40,17 @@ UNSEEN: Final[Mapping[str, Mapping[Phase, float]]] = {
     RADEON: {Phase.SINGLE_STREAM: 1.0, Phase.PREFILL: 1.7},
     "Apple": {Phase.SINGLE_STREAM: 1.2, Phase.PREFILL: 1.0},
     "AWS": {Phase.SINGLE_STREAM: 3.5, Phase.STATIC_BATCH: 1.9},
-    "Google": {Phase.SERVING: 1.5, Phase.TTFT: 1.1},
+    "Google": {Phase.SERVING: 1.5, Phase.TTFT: 1.4},
     "Intel": {Phase.STATIC_BATCH: 1.1},
 }
-UNSEEN_ELSEWHERE: Final[Mapping[Phase, float]] = {  # all of these groups together
+UNSEEN_ELSEWHERE: Final[Mapping[Phase, float]] = {  # all of these groups together; disaggregated as serving
     Phase.SERVING: 1.5,
     Phase.SINGLE_STREAM: 1.1,
     Phase.STATIC_BATCH: 1.3,
     Phase.OFFLINE: 1.3,
     Phase.PREFILL: 1.5,
-    Phase.TTFT: 1.4,
+    Phase.TTFT: 2.0,
+    Phase.DISAGGREGATED: 1.5,
 }
 
 

@@ -50,7 +50,7 @@ WIDTH_FACTORS: Final[Mapping[Phase, tuple[float, ...]]] = {
     Phase.STATIC_BATCH: (1.15, 2.5, 1.79, 1.37, 1.23),
     Phase.OFFLINE: (1.28, 0.84, 1.06, 1.33, 1.49),
     Phase.PREFILL: (1.87, 1.77, 1.73, 1.05, 2.02),
-    Phase.TTFT: (1.01, 0.8, 1.7, 1.04, 1.31),
+    Phase.TTFT: (0.7, 0.62, 0.96, 0.8, 0.95),
     Phase.DISAGGREGATED: (1.53, 0.89, 1.3, 1.11, 1.65),  # of serving: its own runs are of few campaigns
 }
 

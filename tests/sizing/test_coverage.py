@@ -53,4 +53,6 @@ def test_an_interval_is_wider_until_a_run_of_the_group_is_stored() -> None:
 def test_a_width_is_never_below_that_of_the_seen() -> None:
     assert all(width >= 1 for widths in (*UNSEEN.values(), UNSEEN_ELSEWHERE) for width in widths.values())
     assert unseen_width(DATA_CENTRE, Phase.SERVING) == unseen_width(None, Phase.SERVING) == 1
-    assert unseen_width("a vendor nobody measured", Phase.SERVING) == UNSEEN_ELSEWHERE[Phase.SERVING]
+    assert [unseen_width("a vendor nobody measured", phase) for phase in Phase] == [
+        UNSEEN_ELSEWHERE[phase] for phase in Phase
+    ]
