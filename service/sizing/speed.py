@@ -6,7 +6,7 @@ from functools import cache
 from math import exp, inf
 
 from service.sizing.decode import DecodeCurve
-from service.sizing.estimate import Estimate, probability_at_most
+from service.sizing.estimate import Basis, Estimate, probability_at_most
 from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
@@ -228,7 +228,7 @@ def speed(
         Phase.SINGLE_STREAM: about_single,
         Phase.PREFILL: about_prefill,
     }
-    _warn_about_disagreement(resolved.remarks, beliefs)
+    _warn_about_evidence(resolved.remarks, beliefs)
     return Speed(
         load=load,
         prefill=prefill,
@@ -285,7 +285,13 @@ def _beliefs(
     )
 
 
-def _warn_about_disagreement(remarks: Remarks, beliefs: Mapping[Phase, Belief]) -> None:
+def _warn_about_evidence(remarks: Remarks, beliefs: Mapping[Phase, Belief]) -> None:
+    far = [phase for phase, belief in beliefs.items() if belief.near and belief.basis is Basis.MODELLED]
+    if far:
+        remarks.warn(
+            WarningCode.OUTSIDE_EVIDENCE,
+            f"no stored run is near enough to say anything about {', '.join(far)}: there, times rest on physics alone",
+        )
     for phase, belief in beliefs.items():
         if belief.disagreement:
             remarks.warn(
