@@ -32,6 +32,7 @@ from service.sizing.run_time import FITTED_VALUES, run_time
 HARMLESS_FLAGS = ("secondary source", "power sensor scope", "power summed or per GPU", "power mean may")
 DECODE_ALONE_FLAGS = ("decode phase only", "output window excludes the first prefill")
 UNIFORM_LENGTHS_FRACTION = 0.9  # InferenceX draws lengths evenly between 0.8 and 1.0 of the nominal ones
+UNIFORM_LENGTHS = "drawn from 0.8 to 1.0 of the nominal lengths"
 MOST_TIME_BEFORE_FIRST_TOKEN = 0.25  # of a request's time, where nothing but prompts is waited for
 MOST_OVERSUBSCRIBED = 2.0  # requests over those that memory holds: KV caches may be half as wide as is assumed
 SHORT_PROMPT_TOKENS, SHORT_ANSWER_TOKENS = 128.0, 256.0  # of single-stream rows that do not say
@@ -332,7 +333,8 @@ def _lengths(run: PublishedRun, phase: Phase) -> tuple[float, float] | None:
         osl = 1.0
     if isl is None or osl is None:
         return None
-    share = UNIFORM_LENGTHS_FRACTION if run.source.startswith("InferenceX") else 1.0
+    is_drawn = run.source.startswith("InferenceX") or run.lengths_note == UNIFORM_LENGTHS
+    share = UNIFORM_LENGTHS_FRACTION if is_drawn else 1.0
     return isl * share, osl * share
 
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 
+from service.catalogue.benchmark_evidence import UNIFORM_LENGTHS
 from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.benchmark_records import BenchmarkRun, RunScenario, StoredMetric
 from service.catalogue.tables import Origin
@@ -27,6 +28,7 @@ WIDTHS: Mapping[str, str] = {
     "gptq-int4": "int4",
     "w4a16": "int4",
 }
+INFERENCEX = "inferencex-aggregate"  # the kind of an imported file
 PREFILL_RATE, DECODE_RATE = "prefill_tokens_per_s", "decode_tokens_per_s"
 
 
@@ -74,7 +76,7 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         source=run.source_title or run.measured_by or "a user's run",
         source_ref=run.source_ref,
         measured_on=run.measured_on,
-        lengths_note=extras.get("lengths_note"),
+        lengths_note=UNIFORM_LENGTHS if extras.get("kind") == INFERENCEX else extras.get("lengths_note"),
         inferred=details.inferred,
         flags=EngineFlags() if is_shipped else _flags(run),
     )

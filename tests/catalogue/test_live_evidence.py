@@ -141,3 +141,17 @@ def test_a_stated_limit_on_running_sequences_is_the_batch_that_ran(engine: Engin
     assert (
         not {f"{unstated.id} serving", f"{unstated.id} ttft"} & known
     )  # 8 s of some 13: it waited, for what nobody says
+
+
+def test_lengths_that_inferencex_draws_are_nine_tenths_of_the_nominal_ones(engine: Engine, live: LiveCatalogue) -> None:
+    drawn = measured(1, details=Details(extras={"kind": "inferencex-aggregate"}).text())
+    exact = measured(2)
+    store(engine, drawn, exact)
+    live.refresh()
+    isl = {
+        evidence_id: float(numbers[1])
+        for cell in held(live).cells.values()
+        for evidence_id, numbers in zip(cell.ids, cell.numbers, strict=True)
+    }
+    assert isl[f"{drawn.id} serving"] == pytest.approx(log2(0.9 * 1024 + 128))
+    assert isl[f"{exact.id} serving"] == pytest.approx(log2(1024 + 128))
