@@ -13,10 +13,9 @@ from service.api.problems import problem_responses
 from service.api.sizing_document import estimate
 from service.api.strict_json import StrictJsonRoute
 from service.catalogue.benchmark_evidence import evidence_runs, measurements
-from service.catalogue.benchmark_records import BenchmarkRun
 from service.catalogue.benchmarks import UnknownBenchmarkRun, get_run
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.live_evidence import evidence_ids
-from service.catalogue.snapshot import Snapshot
 from service.catalogue.stored_evidence import published_of
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
@@ -58,23 +57,22 @@ class RunPrediction(AnswerModel):
 )
 def get_benchmark_run_prediction(id: RunId, catalogue: CatalogueDep) -> Any:
     """As a question would have been answered without this run; who measured it is not known to the prediction."""
+    return run_prediction(checked(id), catalogue)
+
+
+def run_prediction(run_id: str, catalogue: LiveCatalogue) -> dict[str, Any]:
+    """The answer as a document, also for the command line."""
     with Session(catalogue.engine) as session:
-        run = get_run(session, checked(id))
+        run = get_run(session, run_id)
     evidence = catalogue.evidence.current if catalogue.evidence else None
     store = evidence.store.without_runs(evidence_ids([run.id])) if evidence else EvidenceStore.of()
-    return {
-        "benchmark_run": run.id,
-        "evidence_revision": evidence.revision if evidence else None,
-        **_predictions(run, store, catalogue.snapshot),
-    }
-
-
-def _predictions(run: BenchmarkRun, store: EvidenceStore, snapshot: Snapshot) -> dict[str, Any]:
-    found = measurements([published_of(run)], snapshot)
+    found = measurements([published_of(run)], catalogue.snapshot)
     reasons = list(found.left_out)
     if not found.usable and not reasons:
         reasons = [f"runs of scenario {run.scenario or 'unknown'} are not predicted"]
     return {
+        "benchmark_run": run.id,
+        "evidence_revision": evidence.revision if evidence else None,
         "predictions": [_prediction(each, store) for each in evidence_runs(found.usable)],
         "not_predicted": reasons,
     }

@@ -69,6 +69,9 @@ def add_import_runs_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--atomic", action="store_true", help="store every file or none")
     parser.add_argument("--watch", metavar="DIR", help="import what is there and what comes, until stopped")
+    parser.add_argument(
+        "--predict", action="store_true", help="show each run beside what the others would have predicted for it"
+    )
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
     add_database_argument(parser)
 
@@ -144,6 +147,8 @@ def _import(
     else:
         for report in reports:
             _print(report)
+            if arguments.predict:
+                _print_predictions(report, catalogue)
     return 0 if all(each.accepted for each in reports) else 1
 
 
@@ -159,6 +164,21 @@ def _print(report: "ImportedFileRead") -> None:
         print(f"  {warning}")
     if report.missing:
         print(f"  still unknown: {', '.join(report.missing)}")
+
+
+def _print_predictions(report: "ImportedFileRead", catalogue: "LiveCatalogue") -> None:
+    from service.api.benchmark_run_prediction import run_prediction
+
+    catalogue.refresh()
+    for run in report.runs:
+        document = run_prediction(run.id, catalogue)
+        for each in document["predictions"]:
+            predicted = each["predicted_s"]
+            span = f"{predicted['value']:.4g} s ({predicted['low']:.3g} to {predicted['high']:.3g})"
+            verdict = "inside" if each["is_inside_interval"] else "outside"
+            print(f"  {run.id}  {each['measure']}: measured {each['measured_s']:.4g} s, predicted {span}: {verdict}")
+        for reason in document["not_predicted"]:
+            print(f"  {run.id}  not predicted: {reason}")
 
 
 def _watch(folder: Path, metadata: "ImportMetadata", catalogue: "LiveCatalogue", arguments: argparse.Namespace) -> None:
