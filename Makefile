@@ -39,8 +39,10 @@ serve:
 benchmark:
 	python -m benchmarks.sizing
 
-# The queries of GET /benchmark-runs among a million runs as against ten thousand, on both databases; a quarter of an hour.
+# One estimate, and the queries of GET /benchmark-runs on both databases, among a million runs as against ten thousand;
+# half an hour.
 growth:
+	python -m benchmarks.evidence
 	python -m benchmarks.growth
 	python -m benchmarks.growth --postgres
 

@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from math import inf, log2
+from math import log2
 from operator import attrgetter, itemgetter
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.sizing.coverage import unseen_width
 from service.sizing.evidence_index import (
     CAMPAIGN,
+    COMMONPLACE,
     EMPTY_INDEX,
     NO_NUMBERS,
     OF_GROUPS,
@@ -31,7 +33,7 @@ from service.sizing.evidence_index import (
     Index,
     group,
 )
-from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Kernel
+from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Array, Kernel
 from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
@@ -187,33 +189,65 @@ class EvidenceStore:
         """
         kernel, index, codes = self._kernel(configuration.phase), self.index, self._codes.of(configuration)
         phase_alike = PHASE_ALIKE[PHASES.index(configuration.phase)]
-        alike = phase_alike[index.phases]
-        score = np.full(len(alike), kernel.regime**2)
-        for column in OF_GROUPS:
-            if kernel.common[column] and codes[column] >= 0:
-                score += (index.codes[:, column] == codes[column]) * kernel.common[column] ** 2
-        score *= alike
-        devices_log2 = log2(configuration.device_count)
-        apart = np.abs(index.device_log2 - devices_log2)
-        whole = np.flatnonzero((alike > 0) & (index.nearest < inf))
         own = index.by_release.get(codes[RELEASE], ()) if codes[RELEASE] >= 0 else ()
+        own = tuple(cell for cell in own if phase_alike[cell.phase])
         own_rows = [index.rows[group(cell.key)] for cell in own]
-        split = set(own_rows)
-        most = POOL_SIZE + len(split)
-        if len(whole) > most:
-            rank = score[whole] - 1e-6 * np.minimum(apart[whole], 10.0) - 1e-9 * np.minimum(index.nearest[whole], 100.0)
-            whole = whole[rank >= np.partition(rank, -most)[-most]]
-        taken = {id(cell) for cell in own}
+        taken, split = {id(cell) for cell in own}, set(own_rows)
+        devices_log2 = log2(configuration.device_count)
         entries = []
-        for row in whole.tolist():
+        rows, scores = self._best_groups(kernel, phase_alike, codes, devices_log2, most=POOL_SIZE + len(split))
+        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
             members = index.members[row]
             if row in split:
                 members = tuple(cell for cell in members if id(cell) not in taken)
-            entries.append(_Entry(float(score[row]), float(apart[row]), members[:POOL_SIZE]))
-        for cell, row in zip(own, own_rows, strict=True):
+            entries.append(_Entry(score, abs(float(index.device_log2[row]) - devices_log2), members[:POOL_SIZE]))
+        own_scores = self._scores(kernel, phase_alike, codes, np.array(own_rows, dtype=np.int64)).tolist()
+        for cell, row, score in zip(own, own_rows, own_scores, strict=True):
             extra = kernel.common[RELEASE] ** 2
             extra += kernel.common[CAMPAIGN] ** 2 * (cell.codes[CAMPAIGN] == codes[CAMPAIGN] >= 0)
-            finer = float(score[row] + phase_alike[cell.phase] * extra) + kernel.run**2 * (cell.codes[-1] == codes[-1])
-            if phase_alike[cell.phase]:
-                entries.append(_Entry(finer, float(apart[row]), (cell,)))
+            finer = score + float(phase_alike[cell.phase]) * extra + kernel.run**2 * (cell.codes[-1] == codes[-1])
+            entries.append(_Entry(finer, abs(float(index.device_log2[row]) - devices_log2), (cell,)))
         return entries
+
+    def _best_groups(
+        self, kernel: Kernel, phase_alike: Array, codes: list[int], devices_log2: float, *, most: int
+    ) -> tuple[NDArray[np.int64], Array]:
+        """So many groups, ties included, that the runs most alike are among theirs; and their scores.
+
+        First those that share something particular with the question. What shares only the accelerator, the model or
+        the kind of both scores no more than ``ceiling``: the rest is looked at where too few runs score above it.
+        """
+        index = self.index
+        particular = np.zeros(len(index.members), dtype=bool)
+        ceiling = kernel.regime**2
+        for column in OF_GROUPS:
+            if column in COMMONPLACE:
+                ceiling += kernel.common[column] ** 2
+            elif kernel.common[column] and codes[column] >= 0:
+                particular |= index.codes[column] == codes[column]
+        rows = np.flatnonzero(particular)
+        scores = self._scores(kernel, phase_alike, codes, rows)
+        above = scores > ceiling
+        if int(index.run_counts[rows[above]].sum()) >= POOL_SIZE + most:
+            rows, scores = rows[above], scores[above]
+        else:
+            rows = np.arange(len(index.members))
+            scores = self._scores(kernel, phase_alike, codes, rows)
+        usable = (scores > 0) & (index.run_counts[rows] > 0)
+        rows, scores = rows[usable], scores[usable]
+        if len(rows) > most:
+            apart = np.abs(index.device_log2[rows] - devices_log2)
+            rank = scores - 1e-6 * np.minimum(apart, 10.0) - 1e-9 * np.minimum(index.nearest[rows], 100.0)
+            best = rank >= np.partition(rank, -most)[-most]
+            rows, scores = rows[best], scores[best]
+        return rows, scores
+
+    def _scores(self, kernel: Kernel, phase_alike: Array, codes: list[int], rows: NDArray[np.int64]) -> Array:
+        """Prior covariance with a run of each of these groups at no distance, without what sets its members apart."""
+        index = self.index
+        scores = np.full(len(rows), kernel.regime**2)
+        for column in OF_GROUPS:
+            if kernel.common[column] and codes[column] >= 0:
+                scores += (index.codes[column][rows] == codes[column]) * kernel.common[column] ** 2
+        scores *= phase_alike[index.phases[rows]]
+        return scores

@@ -50,6 +50,7 @@ def names(configuration: Configuration) -> tuple[Names, ...]:
 
 
 RELEASE, CAMPAIGN = COMMON.index("release"), COMMON.index("campaign")
+COMMONPLACE = tuple(COMMON.index(each) for each in ("accelerator", "model", "kind"))  # shared by many configurations
 OF_GROUPS = tuple(column for column in range(len(COMMON)) if column not in (RELEASE, CAMPAIGN))
 
 # A run's row of numbers: coordinates, roots of shares, residual, measured seconds, distance from the reference point.
@@ -113,18 +114,19 @@ NO_NUMBERS = np.empty((0, REFERENCE_AT + 1))
 class Index:
     """Groups of configurations that differ only in release, layout and campaign: what a question scores first.
 
-    ``codes`` has a column for each thing in common; of those that differ within a group only the first member's
-    stand there, and they are not used. ``members`` are in the order of their first runs, ``nearest`` is the reference
+    ``codes`` has a line for each thing in common; of those that differ within a group only the first member's stand
+    there, and they are not used. ``members`` are in the order of their first runs, ``nearest`` is the reference
     distance of the very first, infinite for a group without runs. ``by_release`` has all cells of a release.
     """
 
     rows: Mapping[tuple[object, ...], int]
     members: tuple[tuple[Cell, ...], ...]
     by_release: Mapping[int, tuple[Cell, ...]]
-    codes: NDArray[np.int64]
+    codes: NDArray[np.int32]
     phases: NDArray[np.int64]
     device_log2: Array
     nearest: Array
+    run_counts: NDArray[np.int64]
 
     def changed(self, cells: Iterable[Cell]) -> "Index":
         """With these in place of the cells of the same configuration, new groups at the end."""
@@ -145,23 +147,29 @@ class Index:
                 released[release] = {each.key: each for each in by_release.get(release, ())}
             released[release][cell.key] = cell
         nearest = np.concatenate([self.nearest, np.full(len(fresh), inf)])
+        run_counts = np.concatenate([self.run_counts, np.zeros(len(fresh), dtype=np.int64)])
         for row, own in touched.items():
             members[row] = tuple(sorted((each for each in own.values() if each.ids), key=lambda each: each.first))
             nearest[row] = members[row][0].first[0] if members[row] else inf
+            run_counts[row] = sum(len(each.ids) for each in members[row])
         by_release.update({code: tuple(each for each in own.values() if each.ids) for code, own in released.items()})
         return Index(
             rows,
             tuple(members),
             by_release,
-            np.concatenate([self.codes, np.array([cell.codes for cell in fresh]).reshape(-1, CODE_COUNT)]),
+            np.concatenate(
+                [self.codes, np.array([cell.codes for cell in fresh], dtype=np.int32).reshape(-1, CODE_COUNT).T], 1
+            ),
             np.concatenate([self.phases, np.array([cell.phase for cell in fresh], dtype=np.int64)]),
             np.concatenate([self.device_log2, [log2(cell.key.device_count) for cell in fresh]]),
             nearest,
+            run_counts,
         )
 
 
+NO_COUNTS = np.empty(0, dtype=np.int64)
 EMPTY_INDEX = Index(
-    {}, (), {}, np.empty((0, CODE_COUNT), dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
+    {}, (), {}, np.empty((CODE_COUNT, 0), dtype=np.int32), NO_COUNTS, np.empty(0), np.empty(0), NO_COUNTS
 )
 
 

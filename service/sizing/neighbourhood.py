@@ -66,6 +66,8 @@ class Refinement:
 
     ``sd_if_measured`` is the spread that would be left if one more run were measured at this very point.
     ``coverage_fraction``: how often intervals hold for such parts in such a phase; ``None`` where nobody measured it.
+    ``disagreement`` is ln(measured / answer) of what was measured at this very point where the runs around it make it
+    so unlikely that the interval had to be widened to hold it, else 0.
     """
 
     shift: float
@@ -74,6 +76,7 @@ class Refinement:
     basis: Basis
     sd_if_measured: float
     coverage_fraction: float | None
+    disagreement: float
     weights: Array = field(compare=False, repr=False)
 
     @property
@@ -112,6 +115,7 @@ class Neighbourhood:
     shift_weights: Array
     shift_everywhere: float
     same_coordinates: Array
+    same_residuals: Array
     coverage_fraction: float | None
 
     @classmethod
@@ -148,6 +152,7 @@ class Neighbourhood:
             shift_weights=(weights * kriged).ravel(),
             shift_everywhere=float(everywhere @ kriged),
             same_coordinates=pool.coordinates[same],
+            same_residuals=numbers[same, RESIDUAL_AT],
             coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
         )
 
@@ -162,13 +167,24 @@ class Neighbourhood:
         latent = max(0.0, kernel.variance - float(weights @ likeness))
         noise = kernel.noise**2
         distance = min(1.0, sqrt(latent + noise) / kernel.prior_sd)
+        shift = self.shift_everywhere + float(self.shift_weights @ exponentials)
+        sd, disagreement = self._calibrated_sd(latent + noise), 0.0
+        basis = Basis.CALIBRATED if distance < FARTHEST_CALIBRATED else Basis.MODELLED
+        measured = self._measured_here(point)
+        if measured is not None:
+            needed_sd = abs(measured - shift) / NORMAL_QUANTILE_90
+            if needed_sd > sd:
+                sd, disagreement = needed_sd, measured - shift
+            else:
+                basis = Basis.MEASURED
         return Refinement(
-            shift=self.shift_everywhere + float(self.shift_weights @ exponentials),
-            sd=self._calibrated_sd(latent + noise),
+            shift=shift,
+            sd=sd,
             distance=distance,
-            basis=self._basis(point, distance),
+            basis=basis,
             sd_if_measured=self._calibrated_sd(latent * noise / (latent + noise) + noise),
             coverage_fraction=self.coverage_fraction,
+            disagreement=disagreement,
             weights=weights,
         )
 
@@ -178,13 +194,13 @@ class Neighbourhood:
         distance = min(1.0, sd / self.kernel.prior_sd)
         return sd * self.width_factors[bisect(DISTANCE_BINS, distance)]
 
-    def _basis(self, point: Point, distance: float) -> Basis:
-        """Measured: a stored run is of the very configuration and point."""
-        if len(self.same_coordinates):
-            apart = np.abs(self.same_coordinates - coordinates_of(point, self.device_count)).max(1)
-            if (apart < SAME_POINT).any():
-                return Basis.MEASURED
-        return Basis.CALIBRATED if distance < FARTHEST_CALIBRATED else Basis.MODELLED
+    def _measured_here(self, point: Point) -> float | None:
+        """The median residual of the stored runs of the very configuration and point."""
+        if not len(self.same_coordinates):
+            return None
+        apart = np.abs(self.same_coordinates - coordinates_of(point, self.device_count)).max(1)
+        here = self.same_residuals[apart < SAME_POINT]
+        return float(np.median(here)) if len(here) else None
 
     def leans_on(self, refinement: Refinement) -> tuple[Lean, ...]:
         """The runs with the largest weights in an answer of ``at``."""

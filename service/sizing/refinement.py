@@ -88,6 +88,11 @@ class Belief:
         )
 
     @property
+    def disagreement(self) -> float:
+        """ln(measured / answer) of a run of this very thing that the runs around it contradict; 0 where none does."""
+        return self.found.disagreement if self.found else 0.0
+
+    @property
     def noise_floor(self) -> float | None:
         """Spread between runs of the very same thing (one sd of ln): no interval gets narrower."""
         return self.near.kernel.noise if self.near else None

@@ -14,6 +14,7 @@ class WarningCode(StrEnum):
     KV_HEADS_REPLICATED = "kv_heads_replicated"
     LEAVES_SCALE_UP_DOMAIN = "leaves_scale_up_domain"
     OUTSIDE_EVIDENCE = "outside_evidence"
+    EVIDENCE_DISAGREES = "evidence_disagrees"
     EVIDENCE_LOADING = "evidence_loading"
     NO_COVERAGE_MEASURED = "no_coverage_measured"
     TAIL_LENGTH_UNKNOWN = "tail_length_unknown"

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import exp, inf
 
 from service.sizing.decode import DecodeCurve
-from service.sizing.estimate import Estimate, probability_at_most
+from service.sizing.estimate import Basis, Estimate, probability_at_most
 from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
@@ -20,7 +20,7 @@ from service.sizing.parameters import (
 )
 from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
-from service.sizing.remarks import WarningCode
+from service.sizing.remarks import Remarks, WarningCode
 from service.sizing.resolution import Resolved
 from service.sizing.run_identity import EngineFlags, configuration_of, hardware_group
 from service.sizing.run_terms import Phase
@@ -222,6 +222,13 @@ def speed(
     single_step_s = loop.by_physics(1).step_time_s * about_single.ratio
     requests, running = here.requests_per_s, here.point.running
     about_step = about_single if running == 1 else here.about_tpot
+    beliefs = {
+        Phase.SERVING: here.about_tpot,
+        Phase.TTFT: here.about_ttft,
+        Phase.SINGLE_STREAM: about_single,
+        Phase.PREFILL: about_prefill,
+    }
+    _warn_about_evidence(resolved.remarks, beliefs)
     return Speed(
         load=load,
         prefill=prefill,
@@ -243,12 +250,7 @@ def speed(
         plain=replica.plain,
         cached_share_of_prefill=_cached_share(costs, parameters, load),
         clock_fraction=clock_fraction,
-        beliefs={
-            Phase.SERVING: here.about_tpot,
-            Phase.TTFT: here.about_ttft,
-            Phase.SINGLE_STREAM: about_single,
-            Phase.PREFILL: about_prefill,
-        },
+        beliefs=beliefs,
     )
 
 
@@ -281,6 +283,23 @@ def _beliefs(
             ),
         ),
     )
+
+
+def _warn_about_evidence(remarks: Remarks, beliefs: Mapping[Phase, Belief]) -> None:
+    far = [phase for phase, belief in beliefs.items() if belief.near and belief.basis is Basis.MODELLED]
+    if far:
+        remarks.warn(
+            WarningCode.OUTSIDE_EVIDENCE,
+            f"no stored run is near enough to say anything about {', '.join(far)}: there, times rest on physics alone",
+        )
+    for phase, belief in beliefs.items():
+        if belief.disagreement:
+            remarks.warn(
+                WarningCode.EVIDENCE_DISAGREES,
+                f"a stored {phase} run of this very point took {exp(belief.disagreement):.2f} times what the runs "
+                "around it lead to expect: it has little weight, and the interval is widened to hold it. Check it, or "
+                "measure once more: a second run that agrees is believed",
+            )
 
 
 def _target(resolved: Resolved) -> Target:

@@ -173,6 +173,29 @@ def test_the_prediction_of_an_unknown_run_is_refused(client: TestClient, run_id:
     assert_problem(client.get(f"/benchmark-runs/{run_id}/prediction"), 404, "unknown_benchmark_run")
 
 
+def test_hardware_far_from_every_run_is_answered_by_physics_and_says_so(leaning: TestClient) -> None:
+    answer = asked(leaning, QUESTION | {"accelerator": "gaudi-3"})
+    near = asked(leaning)["serving"]["tpot_s"]
+    assert half_width(answer["serving"]["tpot_s"]) > half_width(near)
+    assert answer["serving"]["tpot_s"]["coverage_fraction"] is None
+    said = {each["code"]: each["detail"] for each in answer["warnings"]}
+    assert "no_coverage_measured" in said
+    assert "prefill" in said["outside_evidence"]
+    assert answer["prefill"]["time_s"]["basis"] == "modelled"
+
+
+def test_a_lone_run_that_the_others_contradict_widens_the_answer_and_is_named(leaning: TestClient) -> None:
+    before = asked(leaning)["serving"]["tpot_s"]
+    run = run_of(tpot_s=2.9 * before["value"], ttft_s=0.1)
+    stored = leaning.post("/benchmark-runs", json=run)
+    assert stored.status_code == 201
+    answer = asked(leaning)
+    after = answer["serving"]["tpot_s"]
+    assert after["high"] >= 2.9 * before["value"] * (1 - 1e-9)
+    assert after["basis"] == "calibrated"
+    assert "evidence_disagrees" in {each["code"] for each in answer["warnings"]}
+
+
 def test_by_physics_alone_nothing_is_leant_on(client: TestClient) -> None:
     evidence = asked(client)["evidence"]
     assert evidence == {

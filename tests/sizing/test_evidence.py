@@ -141,6 +141,23 @@ def test_an_outlier_among_agreeing_runs_loses_its_weight() -> None:
     assert log(found.ratio) == pytest.approx(0.1, abs=0.02)
 
 
+def test_an_interval_never_excludes_what_was_measured_right_there() -> None:
+    """Twelve runs around agree on 10 % slower; one of the very point is 2.7 times faster: unlikely, yet measured."""
+    around = [
+        replace(RUN, id=f"run {number}", log_residual=0.1, point=replace(POINT, batch=33.0 + number))
+        for number in range(12)
+    ]
+    outlier = replace(RUN, id="outlier", log_residual=-1.0)
+    found = EvidenceStore.of([*around, outlier]).refine(CONFIGURATION, POINT)
+    assert found.shift == pytest.approx(0.1, abs=0.05)
+    assert found.basis is Basis.CALIBRATED
+    assert found.disagreement == pytest.approx(-1.0 - found.shift)
+    assert found.shift - log(found.factor) == pytest.approx(-1.0)
+    agreeing = EvidenceStore.of([*around, replace(outlier, log_residual=0.12)]).refine(CONFIGURATION, POINT)
+    assert agreeing.basis is Basis.MEASURED
+    assert agreeing.disagreement == 0
+
+
 def test_answers_do_not_depend_on_the_order_of_storing() -> None:
     runs = many_runs(400)
     forward, backward = EvidenceStore.of(runs), EvidenceStore.of(reversed(runs))
