@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.disaggregated_layout import pools_of
+from service.catalogue.engine_releases import engine_age_years
 from service.catalogue.snapshot import Snapshot
 from service.errors import AmbiguousName, ServiceError
 from service.sizing.accelerator import Accelerator
@@ -215,7 +216,7 @@ def _taken_apart(name: str, run: PublishedRun, records: Records, value_s: float)
         osl_tokens=lengths[1],
         batch=batch,
         is_drafted=_is_drafted(run),
-        engine_age_years=_age_years(run),
+        engine_age_years=engine_age_years(engine, run.engine_version, run.measured_on),
         layer_split_devices=split,
         back_end=_back_end(run, accelerator),
         has_fused_attention=_has_fused_attention(run),
@@ -394,11 +395,3 @@ def _is_drafted(run: PublishedRun) -> bool:
     return run.engine_version == "1.2.0rc6.post3" or (
         run.engine_version == "1.1.0rc2.post2" and (run.measured_on or "").startswith("2026")
     )
-
-
-def _age_years(run: PublishedRun) -> float:
-    """Of the engine at the start of 2026; the day of the measurement stands in for the release."""
-    if not run.measured_on:
-        return 0.0
-    year, month, day = (*(int(part) for part in run.measured_on.split("-")), 7, 15)[:3]
-    return max(0.0, 2026.0 - (year + (month - 1) / 12 + (day - 1) / 365))
