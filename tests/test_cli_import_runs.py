@@ -46,6 +46,16 @@ def test_a_folder_is_imported_and_the_same_again_is_known(
     assert "a.json: 0 stored, 1 stored already" in capsys.readouterr().out
 
 
+def test_runs_are_shown_beside_what_the_others_predict(
+    tmp_path: Path, database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "results", "a.json")
+    assert main(["import-runs", str(tmp_path / "results"), *SAID, "--predict", *database]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "predicted" in line]
+    assert [line.split()[1] for line in lines] == ["tpot_s:", "ttft_s:"]
+    assert all(line.endswith(("inside", "outside")) for line in lines)
+
+
 def test_a_refused_file_is_said_and_ends_with_one(
     tmp_path: Path, database: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
