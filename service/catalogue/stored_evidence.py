@@ -5,9 +5,9 @@
 
 from collections.abc import Mapping
 
-from service.catalogue.benchmark_evidence import UNIFORM_LENGTHS
 from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.benchmark_records import BenchmarkRun, RunScenario, StoredMetric
+from service.catalogue.run_setups import UNIFORM_LENGTHS
 from service.catalogue.tables import Origin
 from service.sizing.run_identity import EngineFlags
 
