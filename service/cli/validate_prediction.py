@@ -31,6 +31,7 @@ def validate_prediction(arguments: argparse.Namespace) -> int:
     """Prints what is left out, how far off the answers are, and how often their intervals hold."""
     from service.calibration.cross_validation import cross_validate
     from service.calibration.folds import Tier
+    from service.calibration.noise_floor import noise_table
     from service.calibration.plot import calibration_svg
     from service.calibration.tables import coverage_table, tier_table, upload_table
     from service.calibration.uploads import value_of_uploads
@@ -60,6 +61,8 @@ def validate_prediction(arguments: argparse.Namespace) -> int:
     if UPLOADS in names:
         print("\nValue of one upload: accelerators left out, and runs of each combination given back")
         print(upload_table(value_of_uploads(found.usable, refits=refits)))
+    print("\nNoise floor: the same point measured more than once, and under several releases of an engine")
+    print(noise_table(found.usable))
     print("\nLeft out: " + "; ".join(f"{count} {why}" for why, count in _most(found.left_out)))
     _print_disaggregated(found.usable, refits=refits)
     if arguments.plot:

@@ -5,6 +5,7 @@ import pytest
 
 from service.calibration.cross_validation import Missed, cross_validate
 from service.calibration.folds import Tier, folds
+from service.calibration.noise_floor import noise_floors, noise_table
 from service.calibration.plot import calibration_svg, held
 from service.calibration.tables import comparison_table, coverage_table, summary, tier_table
 from service.calibration.uploads import combinations, given_rows, value_of_uploads
@@ -86,6 +87,19 @@ def test_a_group_that_was_never_stored_needs_as_much_wider_intervals_as_it_misse
     assert unseen_widths(rows) == {("", Phase.SERVING): 2.0, ("NVIDIA data centre", Phase.SERVING): 2.0}
     assert unseen_widths(rows[:3]).keys() == {("", Phase.SERVING)}  # too few campaigns for a number of their own
     assert "| NVIDIA data centre | serving | 1 |" in coverage_table([missed(0.1), rows[0]])
+
+
+def test_the_noise_floor_is_how_far_repeats_and_releases_are_apart(rows: tuple[Measurement, ...]) -> None:
+    row = next(row for row in rows if row.configuration.phase is Phase.SERVING)
+    newer = replace(row.configuration, engine_version="another")
+    times = [(row.configuration, 1.0), (replace(row.configuration, campaign="a colleague"), 1.1), (newer, 1.26)]
+    repeated = [replace(row, configuration=configuration, value_s=time_s) for configuration, time_s in times]
+    # 1.1 / 1.0 within a release; the middle of those, 1.05, against 1.26 under the other
+    (floor,) = noise_floors(repeated)
+    assert floor.repeats_differ_fraction == pytest.approx(0.1)
+    assert floor.releases_differ_fraction == pytest.approx(0.2)
+    assert (floor.repeated_count, floor.release_count) == (1, 1)
+    assert "| serving | 1 | 10.0 | 1 | 20.0 |" in noise_table(repeated)
 
 
 def test_the_plot_shows_how_often_intervals_hold() -> None:
