@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import Field
 from sqlmodel import Session
 
 from service.api.benchmark_runs import RunId, checked
@@ -15,7 +16,7 @@ from service.api.strict_json import StrictJsonRoute
 from service.catalogue.benchmark_evidence import evidence_runs, measurements
 from service.catalogue.benchmarks import UnknownBenchmarkRun, get_run
 from service.catalogue.live import LiveCatalogue
-from service.catalogue.live_evidence import evidence_ids
+from service.catalogue.live_evidence import evidence_ids, why_not_evidence
 from service.catalogue.stored_evidence import published_of
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
@@ -41,12 +42,12 @@ class MeasuredAndPredicted(AnswerModel):
 
 
 class RunPrediction(AnswerModel):
-    """``not_predicted`` says why the run, or a part of it, could not be predicted."""
+    """What can be predicted of a run; `not_leant_on` says why the rest cannot be."""
 
     benchmark_run: str
     evidence_revision: int | None
     predictions: list[MeasuredAndPredicted]
-    not_predicted: list[str]
+    not_leant_on: list[str] = Field(description="why estimates do not lean on the run, or on a part of it")
 
 
 @router.get(
@@ -67,14 +68,12 @@ def run_prediction(run_id: str, catalogue: LiveCatalogue) -> dict[str, Any]:
     evidence = catalogue.evidence.current if catalogue.evidence else None
     store = evidence.store.without_runs(evidence_ids([run.id])) if evidence else EvidenceStore.of()
     found = measurements([published_of(run)], catalogue.snapshot)
-    reasons = list(found.left_out)
-    if not found.usable and not reasons:
-        reasons = [f"runs of scenario {run.scenario or 'unknown'} are not predicted"]
+    reasons = why_not_evidence(run, catalogue.snapshot)
     return {
         "benchmark_run": run.id,
         "evidence_revision": evidence.revision if evidence else None,
         "predictions": [_prediction(each, store) for each in evidence_runs(found.usable)],
-        "not_predicted": reasons,
+        "not_leant_on": reasons,
     }
 
 

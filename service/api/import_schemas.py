@@ -128,6 +128,7 @@ def _offset(text: str | None) -> timedelta | None:
 class ImportedRunRead(BaseModel):
     id: str
     already_stored: bool = Field(description="by an earlier import of the same content")
+    not_leant_on: list[str] = Field(description="why estimates do not lean on it, or on a part of it; empty: they do")
 
 
 class ImportedFileRead(BaseModel):

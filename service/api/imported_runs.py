@@ -172,11 +172,12 @@ def _record(snapshot: Snapshot, noun: str, name: str | None, said: Any, warnings
     try:
         found = records.get(name)
     except ServiceError as error:
-        if said is None:
-            warnings.append(
-                f"{error.detail}; the run is stored under that name, and estimates cannot lean on it: "
-                f"say `{noun}` in the metadata"
-            )
+        warnings.append(
+            f"the file names the {noun} {clean(name, 200)!r}, which is no record; the caller's {said.slug} is taken"
+            if said
+            else f"{error.detail}; the run is stored under that name, and estimates cannot lean on it: delete it and "
+            f"send the file again with `{noun}` in the metadata"
+        )
         return said
     if said is not None and found.slug != said.slug:
         warnings.append(f"the file names the {noun} {found.slug}, the caller {said.slug}; the caller's is taken")

@@ -15,6 +15,7 @@ from service.api.import_schemas import ImportedFileRead, ImportedRunRead, Import
 from service.api.imported_runs import Said, placed, stored_run
 from service.catalogue.benchmark_records import BenchmarkRun, new_ids
 from service.catalogue.benchmarks import evidence_writing, runs_of_content, save_runs
+from service.catalogue.live_evidence import why_not_evidence
 from service.catalogue.snapshot import Snapshot
 from service.errors import Invalid
 from service.imports import FileReport, import_files
@@ -51,7 +52,7 @@ def import_runs(
             each.runs = []
             each.reason = each.reason or NOT_STORED
     else:
-        _store(found, engine)
+        _store(found, engine, snapshot)
     any_stored = any(each.stored for each in found)
     return [_read_of(each, any_stored=any_stored) for each in found]
 
@@ -74,7 +75,7 @@ def _prepared(report: FileReport, said: Said, snapshot: Snapshot) -> _File:
     return file
 
 
-def _store(files: Sequence[_File], engine: Engine) -> None:
+def _store(files: Sequence[_File], engine: Engine, snapshot: Snapshot) -> None:
     wanted = [each for each in files if each.runs]
     digests = [each.report.content_digest for each in wanted]
     with Session(engine) as session:
@@ -85,10 +86,10 @@ def _store(files: Sequence[_File], engine: Engine) -> None:
             new = _new_runs(wanted, known)
             save_runs(session, new.values(), revision=revision)
         for each in wanted:
-            _note(each, known, new)
+            _note(each, known, new, snapshot)
     else:
         for each in wanted:
-            _note(each, known, {})
+            _note(each, known, {}, snapshot)
 
 
 def _new_runs(files: Sequence[_File], known: Stored) -> dict[tuple[str, int], BenchmarkRun]:
@@ -106,12 +107,18 @@ def _new_runs(files: Sequence[_File], known: Stored) -> dict[tuple[str, int], Be
     return new
 
 
-def _note(file: _File, known: Stored, new: Stored) -> None:
+def _note(file: _File, known: Stored, new: Stored, snapshot: Snapshot) -> None:
     digest = file.report.content_digest
     for index, run in enumerate(file.runs):
         earlier = known.get((digest, index))
         stored = earlier or new[digest, index]
-        file.stored.append(ImportedRunRead(id=stored.id, already_stored=earlier is not None))
+        file.stored.append(
+            ImportedRunRead(
+                id=stored.id,
+                already_stored=earlier is not None,
+                not_leant_on=why_not_evidence(stored, snapshot),
+            )
+        )
         if earlier and (moved := [each for each in IDENTITY if getattr(earlier, each) != getattr(run, each)]):
             file.warnings.append(
                 f"{earlier.id} was stored earlier with another {', '.join(moved)}; it is kept: delete it to say anew"

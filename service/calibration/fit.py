@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.catalogue.benchmark_evidence import Measurement
+from service.errors import ServiceError
 from service.sizing.run_identity import QUARANTINE
 from service.sizing.run_terms import PHASES, Phase, RunTerms, stacked
 from service.sizing.run_time import FITTED_VALUES, run_time
@@ -107,6 +108,14 @@ def _group(measurement: Measurement) -> tuple[object, ...]:
     return c.accelerator, c.architecture, c.engine, c.weight_class, c.phase
 
 
+class RefitNeedsScipy(ServiceError):
+    code = "refit_needs_scipy"
+    title = "A refit needs SciPy"
+
+    def __init__(self) -> None:
+        super().__init__("a refit needs SciPy: python3 bootstrap.py --dev, or install the extra `calibration`")
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Every number, the refitted ones replaced; standard errors are of ln(value)."""
@@ -139,8 +148,10 @@ def quarantined(sample: Sample) -> NDArray[np.bool_]:
 
 
 def _refit(sample: Sample, start: Mapping[str, float], priors: Mapping[str, Prior], most_evaluations: int) -> Fit:
-    from scipy.optimize import least_squares  # noqa: PLC0415  an extra: only the refit needs it
-
+    try:
+        from scipy.optimize import least_squares  # noqa: PLC0415  an extra: only the refit needs it
+    except ImportError:
+        raise RefitNeedsScipy from None
     names = list(priors)
     root_weights = np.sqrt(sample.weights)
     centre = np.log([priors[name].start for name in names])

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import exp
 from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, or_
@@ -96,6 +97,20 @@ def evidence_of(runs: Iterable[BenchmarkRun], snapshot: Snapshot) -> list[Run]:
         replace(run, id=_evidence_id(each.published.series, run.configuration.phase))
         for each, run in zip(usable, evidence_runs(usable), strict=True)
     ]
+
+
+def why_not_evidence(run: BenchmarkRun, snapshot: Snapshot) -> list[str]:
+    """Why estimates do not lean on a run, or on a part of it."""
+    found = measurements([published_of(run)], snapshot)
+    reasons = list(found.left_out)
+    if not found.usable and not reasons:
+        reasons.append(f"estimates do not lean on runs of scenario {run.scenario or 'unknown'}")
+    reasons += [
+        f"its {each.configuration.phase} time is {exp(each.log_residual):.3g} times what physics expects: too far off"
+        for each in evidence_runs(found.usable)
+        if each.is_quarantined
+    ]
+    return reasons
 
 
 def evidence_ids(run_ids: Iterable[str]) -> Iterator[str]:

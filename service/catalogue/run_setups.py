@@ -55,8 +55,8 @@ def run_setup(run: PublishedRun, phase: Phase, *, accelerator: Accelerator, mode
     if placed is None:
         return "workers or concurrency of a disaggregated system not stated"
     layout, split, batch = placed
-    if phase is Phase.TTFT and batch and run.concurrency and batch < run.concurrency:
-        return "requests waited for a place among those that run at once"
+    if unfit := _unfit(run, phase, placed, accelerator):
+        return unfit
     return RunSetup(
         phase=phase,
         model=model,
@@ -75,6 +75,18 @@ def run_setup(run: PublishedRun, phase: Phase, *, accelerator: Accelerator, mode
         back_end=_back_end(run, accelerator),
         has_fused_attention=_has_fused_attention(run),
     )
+
+
+def _unfit(run: PublishedRun, phase: Phase, placed: "Placed", accelerator: Accelerator) -> str | None:
+    """What is said of devices and load, and does not go together."""
+    if phase is not Phase.DISAGGREGATED:
+        if run.gpu_count is None:
+            return "GPU count not stated"
+        if placed.layout.device_count > run.gpu_count * accelerator.devices_per_gpu:
+            return f"a layout of {placed.layout.device_count} devices on {run.gpu_count} GPUs"
+    if phase is Phase.TTFT and placed.batch and run.concurrency and placed.batch < run.concurrency:
+        return "requests waited for a place among those that run at once"
+    return None
 
 
 def _has_fused_attention(run: PublishedRun) -> bool:

@@ -29,7 +29,7 @@ WIDTHS: Mapping[str, str] = {
     "w4a16": "int4",
 }
 INFERENCEX = "inferencex-aggregate"  # the kind of an imported file
-PREFILL_RATE, DECODE_RATE = "prefill_tokens_per_s", "decode_tokens_per_s"
+PREFILL_RATE, DECODE_RATE, PREFILL_TIME = "prefill_tokens_per_s", "decode_tokens_per_s", "prefill_time_s"
 
 
 def published_of(run: BenchmarkRun) -> PublishedRun:
@@ -62,7 +62,7 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         input_tokens_per_s=run.input_tokens_per_s,
         output_tokens_per_s_per_gpu=run.output_tokens_per_s_per_gpu,
         output_tokens_per_s_per_user=run.output_tokens_per_s_per_user or _rate(details.metrics, DECODE_RATE),
-        ttft_s=run.ttft_central_s,
+        ttft_s=run.ttft_central_s or _rate(details.metrics, PREFILL_TIME),
         ttft_statistic=statistics.get("ttft_s"),
         tpot_s=run.tpot_central_s,
         tpot_statistic=statistics.get("tpot_s"),

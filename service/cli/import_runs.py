@@ -162,6 +162,8 @@ def _print(report: "ImportedFileRead") -> None:
     print(f"{report.name}: {beside}{f', {known} stored already' if known else ''} ({report.kind})", flush=True)
     for warning in report.warnings:
         print(f"  {warning}")
+    for reason in dict.fromkeys(reason for run in report.runs for reason in run.not_leant_on):
+        print(f"  estimates do not lean on it: {reason}")
     if report.missing:
         print(f"  still unknown: {', '.join(report.missing)}")
 
@@ -177,8 +179,6 @@ def _print_predictions(report: "ImportedFileRead", catalogue: "LiveCatalogue") -
             span = f"{predicted['value']:.4g} s ({predicted['low']:.3g} to {predicted['high']:.3g})"
             verdict = "inside" if each["is_inside_interval"] else "outside"
             print(f"  {run.id}  {each['measure']}: measured {each['measured_s']:.4g} s, predicted {span}: {verdict}")
-        for reason in document["not_predicted"]:
-            print(f"  {run.id}  not predicted: {reason}")
 
 
 def _watch(folder: Path, metadata: "ImportMetadata", catalogue: "LiveCatalogue", arguments: argparse.Namespace) -> None:

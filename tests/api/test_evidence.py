@@ -148,7 +148,7 @@ def test_a_run_is_predicted_from_the_others_alone(leaning: TestClient) -> None:
         run = run_of(tpot_s=factor * expected["tpot_s"]["value"], ttft_s=0.2)
         stored = leaning.post("/benchmark-runs", json=run).json()
         answer = leaning.get(f"/benchmark-runs/{stored['id']}/prediction").json()
-        assert answer["not_predicted"] == []
+        assert answer["not_leant_on"] == []
         tpot, ttft = answer["predictions"]
         assert (tpot["measure"], ttft["measure"]) == ("tpot_s", "ttft_s")
         assert tpot["measured_s"] == pytest.approx(factor * expected["tpot_s"]["value"])
@@ -165,7 +165,7 @@ def test_a_run_that_cannot_be_predicted_says_why(leaning: TestClient, scenario: 
     run = leaning.get("/benchmark-runs", params={"scenario": scenario, "limit": 1}).json()["items"][0]
     answer = leaning.get(f"/benchmark-runs/{run['id']}/prediction").json()
     assert answer["predictions"] == []
-    assert scenario in answer["not_predicted"][0]
+    assert scenario in answer["not_leant_on"][0]
 
 
 @pytest.mark.parametrize("run_id", ["0" * 18, "not-an-id"])
