@@ -1,13 +1,25 @@
 """MLPerf runs in pairs: Offline beside another scenario of the same system."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import Connection, Row, func, select
 from sqlmodel import Session
 
-from service.catalogue.benchmark_queries import FEW_RUNS, Order, RunFilter, best_index, kept_count, read_by
+from service.catalogue.benchmark_queries import (
+    FEW_RUNS,
+    ROWS_AT_ONCE,
+    Order,
+    RunFilter,
+    best_index,
+    kept_count,
+    read_by,
+)
 from service.catalogue.benchmark_records import BenchmarkRun, RunScenario
-from service.catalogue.benchmarks import COLUMNS, RUNS, run_of
+from service.catalogue.benchmarks import COLUMNS, RUNS, in_parts, run_of
+
+BY_PAIR_KEY = "ix_benchmark_run_pair_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +43,48 @@ def list_pairs(
     A pair is of one benchmark version, division, submitter, system, model variant and hardware.
     """
     connection = session.connection()
+    pairs: list[tuple[str, str]] = []
+    for some in _ids_in_parts(connection, wanted, other, at_once=2 * limit, after=after):
+        pairs += [(row.id, row.partner_id) for row in some if row.partner_id is not None]
+        if len(pairs) >= limit:
+            break
+    page = pairs[:limit]
+    runs: dict[str, BenchmarkRun] = {}
+    for ids in in_parts([run_id for pair in page for run_id in pair]):
+        runs |= {row.id: run_of(row) for row in connection.execute(select(*COLUMNS).where(RUNS.c.id.in_(ids)))}
+    return [RunPair(runs[offline_id], runs[other_id]) for offline_id, other_id in page]
+
+
+def _ids_in_parts(
+    connection: Connection, wanted: RunFilter, other: RunScenario, *, at_once: int, after: str | None
+) -> Iterator[Sequence[Row[Any]]]:
+    """Offline runs by id, each with the id of its first partner or ``None``: few at first, then more.
+
+    Partners are looked up once the runs are in order: asked for the paired runs alone, Postgres joins and sorts every
+    pair there is for one page.
+    """
     others = {name: values for name, values in wanted.any_of.items() if name != "scenario"}
     is_offline = replace(wanted, any_of={"scenario": [str(RunScenario.MLPERF_OFFLINE)], **others})
+    also = [RUNS.c.pair_key.is_not(None), *wanted.by_column().get("scenario", ())]
     partner = RUNS.alias("partner")
-    partners = select(partner.c.pair_key).where(partner.c.scenario == str(other))
-    paired: ColumnElement[bool]
     if kept_count(connection, "scenario", str(other)) <= FEW_RUNS:
-        index, paired = "ix_benchmark_run_pair_key", RUNS.c.pair_key.in_(partners)
+        index = BY_PAIR_KEY
+        also.append(RUNS.c.pair_key.in_(select(partner.c.pair_key).where(partner.c.scenario == str(other))))
     else:
         index = best_index(connection, is_offline, Order()) or "ix_benchmark_run_scenario"
-        by_key = partners.with_hint(partner, "INDEXED BY ix_benchmark_run_pair_key", "sqlite")
-        paired = by_key.where(partner.c.pair_key == RUNS.c.pair_key).exists()
-    query = read_by(index, COLUMNS, is_offline, Order(), limit=limit, after=None if after is None else (after,))
-    query = query.where(RUNS.c.pair_key.is_not(None), paired, *wanted.by_column().get("scenario", ()))
-    offline = [run_of(row) for row in connection.execute(query)]
-    keys = sorted({str(run.pair_key) for run in offline})
-    first = (
-        select(func.min(RUNS.c.id))
-        .where(RUNS.c.pair_key.in_(keys), RUNS.c.scenario == str(other))
-        .group_by(RUNS.c.pair_key)
+    first_id = (
+        select(func.min(partner.c.id))
+        .with_hint(partner, f"INDEXED BY {BY_PAIR_KEY}", "sqlite")
+        .where(partner.c.pair_key == RUNS.c.pair_key, partner.c.scenario == str(other))
+        .scalar_subquery()
     )
-    found = [run_of(row) for row in connection.execute(select(*COLUMNS).where(RUNS.c.id.in_(first)))]
-    partner_of = {run.pair_key: run for run in found}
-    return [RunPair(run, partner_of[run.pair_key]) for run in offline if run.pair_key in partner_of]
+    last = None if after is None else (after,)
+    while True:
+        query = read_by(
+            index, (RUNS.c.id, first_id.label("partner_id")), is_offline, Order(), limit=at_once, after=last
+        )
+        some = connection.execute(query.where(*also)).all()
+        yield some
+        if len(some) < at_once:
+            return
+        last, at_once = (some[-1].id,), min(2 * at_once, ROWS_AT_ONCE)

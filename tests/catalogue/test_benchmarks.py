@@ -13,6 +13,7 @@ from service.catalogue.benchmark_evidence import Measurements, measurements
 from service.catalogue.benchmark_facts import published_runs
 from service.catalogue.benchmark_pairs import list_pairs
 from service.catalogue.benchmark_queries import (
+    FEW_RUNS,
     Order,
     Range,
     RunFilter,
@@ -278,3 +279,30 @@ def test_offline_and_server_of_one_system_are_a_pair(engine: Engine) -> None:
         assert pair.offline.gpu_count == pair.other.gpu_count
         assert pair.offline.model_name == pair.other.model_name
         assert pair.offline.submitter == pair.other.submitter
+
+
+def test_pairs_are_found_where_most_offline_runs_have_no_partner(engine: Engine) -> None:
+    """Of 300 Offline runs the 1st, 101st and 201st have two Server runs each; all the other Server runs stand alone."""
+    offline_ids, server_ids = new_ids(MORNING, 300), new_ids(MORNING.replace(hour=9), FEW_RUNS + 6)
+    keys = [f"system {number}" for number in (0, 100, 200, 200, 100, 0, *range(1000, 1000 + FEW_RUNS))]
+    save(
+        engine,
+        *(
+            a_run(index, id=run_id, scenario=RunScenario.MLPERF_OFFLINE, pair_key=f"system {index}")
+            for index, run_id in enumerate(offline_ids)
+        ),
+        *(
+            a_run(1000 + index, id=run_id, scenario=RunScenario.MLPERF_SERVER, pair_key=key)
+            for index, (run_id, key) in enumerate(zip(server_ids, keys, strict=True))
+        ),
+    )
+    expected = [(offline_ids[0], server_ids[0]), (offline_ids[100], server_ids[1]), (offline_ids[200], server_ids[2])]
+    with Session(engine) as session:
+
+        def page(after: str | None = None) -> list[tuple[str, str]]:
+            pairs = list_pairs(session, MINE, RunScenario.MLPERF_SERVER, limit=2, after=after)
+            return [(pair.offline.id, pair.other.id) for pair in pairs]
+
+        assert page() == expected[:2]
+        assert page(after=offline_ids[100]) == expected[2:]
+        assert page(after=offline_ids[200]) == []
