@@ -1,9 +1,7 @@
 """``size()``: the only composition. A question in, every block of the answer out, nothing rounded."""
 
 from dataclasses import dataclass, replace
-from math import ceil
 
-from service.sizing.accelerator import Accelerator
 from service.sizing.cost import Cost, cost
 from service.sizing.costs import ComputeRates, step_costs
 from service.sizing.crossover import Crossover, crossover
@@ -11,9 +9,10 @@ from service.sizing.decode import decode_curve
 from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
-from service.sizing.interconnect import group_link, scale_up_reach
+from service.sizing.interconnect import group_link
 from service.sizing.memory import MemoryFit, memory_fit, smallest_layouts
 from service.sizing.parallelism import Parallelism
+from service.sizing.placement import Replicas, gpu_count, replicas_of, warn_about_layout
 from service.sizing.question import SizingInputs
 from service.sizing.remarks import Remarks, WarningCode
 from service.sizing.resolution import Resolved, main_choice, resolve
@@ -22,15 +21,6 @@ from service.sizing.step import StepCosts
 from service.sizing.verdict import Verdict, does_not_fit, speeds_unknown, verdict
 from service.sizing.weight_schemes import SCHEMES
 from service.sizing.weights import check_divisible
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """How many copies of the layout, on how many GPUs, and how many of the system are left over."""
-
-    gpu_count_per_replica: int
-    replica_count: int
-    idle_gpu_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +58,16 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
     resolved = resolve(inputs)
     parallelism, minimum_gpu_count = _layout(resolved)
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    _warn_about_layout(resolved, parallelism, fit, minimum_gpu_count)
-    replicas = _replicas(inputs, parallelism, fit)
-    costs = _costs(resolved, parallelism)
-    reached = (
-        _speed(resolved, costs, parallelism, fit, replicas=replicas, evidence=evidence) if costs and fit.fits else None
+    warn_about_layout(
+        resolved,
+        parallelism,
+        fit,
+        length_tokens=resolved.request_tokens,
+        is_joinable=minimum_gpu_count is not None,
     )
+    replicas = replicas_of(inputs, gpu_count(inputs.accelerator, parallelism), fits=fit.fits)
+    costs = _costs(resolved, parallelism)
+    reached = _speed(resolved, costs, parallelism, fit, evidence=evidence) if costs and fit.fits else None
     powers = scoped_powers(
         inputs.accelerator,
         limit_w=inputs.power.limit_w_per_gpu,
@@ -103,7 +97,7 @@ def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
         check_divisible(deployment.model, asked)
         group_link(deployment.device, group_size=asked.device_count)
     smallest = smallest_layouts(deployment, length_tokens=resolved.request_tokens)
-    minimum = _gpu_count(resolved.inputs.accelerator, smallest[0]) if smallest else None
+    minimum = gpu_count(resolved.inputs.accelerator, smallest[0]) if smallest else None
     if asked is not None:
         return asked, minimum
     remarks = resolved.remarks
@@ -124,31 +118,9 @@ def _slowness(resolved: Resolved, parallelism: Parallelism) -> tuple[float, floa
         return 0.0, step_time_s
     tried = replace(resolved, remarks=Remarks())
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    reached = _speed(
-        tried, costs, parallelism, fit, replicas=_replicas(resolved.inputs, parallelism, fit), evidence=None
-    )
+    reached = _speed(tried, costs, parallelism, fit, evidence=None)
     at_target = reached.at_target
     return -at_target.output_tokens_per_s_per_gpu.value if at_target else 0.0, step_time_s
-
-
-def _gpu_count(accelerator: Accelerator, parallelism: Parallelism) -> int:
-    return ceil(parallelism.device_count / accelerator.devices_per_gpu)
-
-
-def _replicas(inputs: SizingInputs, parallelism: Parallelism, fit: MemoryFit) -> Replicas:
-    """As asked, or as many as the system holds: the rack or board, or what a single chip reaches.
-
-    A replica that does not fit, or is larger than the system, fills none of it.
-    """
-    accelerator = inputs.accelerator
-    per_replica = _gpu_count(accelerator, parallelism)
-    system = accelerator.gpu_count if accelerator.gpu_count > 1 else scale_up_reach(accelerator)
-    if inputs.replica_count is not None:
-        return Replicas(
-            per_replica, inputs.replica_count, -(inputs.replica_count * per_replica) % accelerator.gpu_count
-        )
-    count = system // per_replica if fit.fits else 0
-    return Replicas(per_replica, count, system - count * per_replica)
 
 
 def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
@@ -167,38 +139,37 @@ def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
 
 
 def _speed(
-    resolved: Resolved,
-    costs: StepCosts,
-    parallelism: Parallelism,
-    fit: MemoryFit,
-    *,
-    replicas: Replicas,
-    evidence: EvidenceStore | None,
+    resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: MemoryFit, *, evidence: EvidenceStore | None
 ) -> Speed:
-    """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
-    limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
-    clock = 1.0
-    if limit_w is not None and tdp_w is not None and limit_w > tdp_w:
-        resolved.remarks.warn(
-            WarningCode.POWER_LIMIT_MODELLED,
-            f"a limit of {limit_w:g} W above the rated {tdp_w:g} W changes nothing",
-        )
-    elif limit_w is not None and tdp_w is not None and limit_w < tdp_w:
-        clock = (limit_w / tdp_w) ** (1 / 3)
-        resolved.remarks.warn(
-            WarningCode.POWER_LIMIT_MODELLED,
-            f"a limit of {limit_w:g} W below the rated {tdp_w:g} W is taken to lower arithmetic rates to {clock:.2f} "
-            "of the printed ones (cube root) and to leave memory bandwidth as it is",
-        )
     return speed(
         resolved,
         costs,
         parallelism,
         fit,
-        gpu_count=replicas.gpu_count_per_replica,
-        clock_fraction=clock,
+        gpu_count=gpu_count(resolved.inputs.accelerator, parallelism),
+        clock_fraction=_clock_fraction(resolved),
         evidence=evidence,
     )
+
+
+def _clock_fraction(resolved: Resolved) -> float:
+    """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
+    limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
+    if limit_w is None or tdp_w is None or limit_w == tdp_w:
+        return 1.0
+    if limit_w > tdp_w:
+        resolved.remarks.warn(
+            WarningCode.POWER_LIMIT_MODELLED,
+            f"a limit of {limit_w:g} W above the rated {tdp_w:g} W changes nothing",
+        )
+        return 1.0
+    clock: float = (limit_w / tdp_w) ** (1 / 3)
+    resolved.remarks.warn(
+        WarningCode.POWER_LIMIT_MODELLED,
+        f"a limit of {limit_w:g} W below the rated {tdp_w:g} W is taken to lower arithmetic rates to {clock:.2f} "
+        "of the printed ones (cube root) and to leave memory bandwidth as it is",
+    )
+    return clock
 
 
 def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, reached: Speed | None) -> Crossover:
@@ -272,45 +243,6 @@ def _verdict(resolved: Resolved, fit: MemoryFit, reached: Speed | None) -> Verdi
         full_concurrency=reached.full_concurrency,
         output_tokens_per_s_per_gpu=reached.output_tokens_per_s_per_gpu,
     )
-
-
-def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: MemoryFit, minimum: int | None) -> None:
-    model, remarks = resolved.deployment.model, resolved.remarks
-    if model.has_latent_attention and parallelism.tp > 1:
-        remarks.warn(
-            WarningCode.KV_HEADS_REPLICATED,
-            f"the latent KV cache is copied on each of the {parallelism.tp} tp ranks: tp adds no KV capacity per token",
-        )
-    elif parallelism.tp > model.kv_head_count > 0:
-        remarks.warn(
-            WarningCode.KV_HEADS_REPLICATED,
-            f"tp {parallelism.tp} exceeds the {model.kv_head_count} KV heads: each is copied on "
-            f"{parallelism.tp // model.kv_head_count} ranks",
-        )
-    if parallelism.device_count > 1:
-        link = group_link(resolved.deployment.device, group_size=parallelism.device_count)
-        if link.leaves_scale_up_domain:
-            remarks.warn(
-                WarningCode.LEAVES_SCALE_UP_DOMAIN,
-                f"{parallelism.device_count} devices exceed what {resolved.inputs.accelerator.name} reaches on its "
-                f"scale-up fabric; beyond it a device sends {link.bandwidth_bytes_per_s / 1e9:g} GB/s",
-            )
-    if not fit.fits:
-        remarks.warn(
-            WarningCode.DOES_NOT_FIT,
-            f"{fit.shortfall_bytes:.0f} bytes are missing on each GPU for one request of {resolved.request_tokens} "
-            "tokens; no speed is given for what cannot run"
-            + ("" if minimum else "; no layout that published links can join holds it either"),
-        )
-    elif not fit.would_start:
-        settings = resolved.deployment.settings
-        advice = (
-            f"at its maximum length of {settings.max_model_len_tokens} tokens; set engine.max_model_len_tokens to at "
-            f"most {fit.max_context_tokens}"
-            if fit.max_context_tokens < settings.max_model_len_tokens
-            else f"({fit.refusal})"
-        )
-        remarks.warn(WarningCode.ENGINE_WOULD_NOT_START, f"the engine would refuse to start {advice}")
 
 
 def _warn_about_power(resolved: Resolved, powers: tuple[ScopedPower, ...]) -> None:
