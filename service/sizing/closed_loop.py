@@ -38,14 +38,13 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Of one concurrency. ``step_time_s`` is the physics' own, of a decode step at ``batch``."""
+    """Of one concurrency; ``batch`` is the mean of what decodes."""
 
     point: ServingPoint
     about_tpot: Belief
     about_ttft: Belief
     osl_tokens: float
     batch: float
-    step_time_s: float
 
     @property
     def ttft_s(self) -> Estimate:
@@ -93,8 +92,8 @@ class Estimates:
 class ClosedLoop(Protocol):
     """Of one replica, or of a disaggregated system.
 
-    ``most`` is the concurrency beyond which requests only wait, and ``most_is`` how it is called. ``tpot_phase`` is
-    what the runs measured that its TPOT leans on.
+    ``most`` is the concurrency beyond which requests only wait, ``fullest_batch`` what then decodes together, and
+    ``most_is`` how it is called. ``tpot_phase`` is what the runs measured that its TPOT leans on.
     """
 
     tpot_phase: ClassVar[Phase]
@@ -108,6 +107,9 @@ class ClosedLoop(Protocol):
 
     @property
     def most(self) -> int: ...
+
+    @property
+    def fullest_batch(self) -> float: ...
 
     def at(self, concurrency: int) -> ServingPoint: ...
 
@@ -144,6 +146,10 @@ class ReplicaLoop:
     def most(self) -> int:
         return self.load.running_limit
 
+    @property
+    def fullest_batch(self) -> float:
+        return self.load.running_limit
+
     def at(self, concurrency: int) -> ServingPoint:
         """As the physics has it, corrected by what was measured near it."""
         return self.worker.beliefs.corrected(self.by_physics(concurrency))
@@ -151,7 +157,7 @@ class ReplicaLoop:
     def estimates(self, concurrency: int) -> Estimates:
         by_physics = self.by_physics(concurrency)
         refined = self.worker.beliefs.at(by_physics)
-        return Estimates(*refined, self.load.osl_tokens, by_physics.running, by_physics.step_time_s)
+        return Estimates(*refined, self.load.osl_tokens, by_physics.running)
 
     def largest_within(self, target: Target) -> int:
         by_physics = share_of_target(target, self.by_physics)
@@ -162,7 +168,8 @@ class ReplicaLoop:
     def decode_step(self, here: Estimates, about_single: Belief) -> tuple[Step, Estimate]:
         running = here.point.running
         about = about_single if running == 1 else here.about_tpot
-        return self.worker.replica.step(running), about.around(here.step_time_s * about.ratio)
+        by_physics = self.by_physics(here.point.concurrency)
+        return self.worker.replica.step(running), about.around(by_physics.step_time_s * about.ratio)
 
 
 def share_of_target(target: Target, at: Callable[[int], ServingPoint]) -> Callable[[int], float]:

@@ -49,6 +49,7 @@ UNSEEN_ELSEWHERE: Final[Mapping[Phase, float]] = {  # all of these groups togeth
     Phase.OFFLINE: 1.3,
     Phase.PREFILL: 1.5,
     Phase.TTFT: 1.4,
+    Phase.DISAGGREGATED: 1.5,  # of serving
 }
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from service.sizing.cost import Cost, cost
+from service.sizing.cost import Allocation, Cost, cost
 from service.sizing.costs import ComputeRates, step_costs
 from service.sizing.crossover import Crossover, crossover
 from service.sizing.decode import decode_curve
+from service.sizing.disaggregated import Pools
+from service.sizing.disaggregated_speed import disaggregated_speed
 from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
@@ -21,6 +23,7 @@ from service.sizing.step import StepCosts
 from service.sizing.verdict import Verdict, does_not_fit, speeds_unknown, verdict
 from service.sizing.weight_schemes import SCHEMES
 from service.sizing.weights import check_divisible
+from service.sizing.worker_pools import PoolFits, pool_fits, warn_about_pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,15 @@ class AtTarget:
 
 @dataclass(frozen=True, slots=True)
 class SizingResult:
-    """Blocks are ``None`` where they cannot be said; the warnings say why."""
+    """Blocks are ``None`` where they cannot be said; the warnings say why.
+
+    ``parallelism`` and ``fit`` are of what decodes: the replica, or a worker of the decode pool. ``pools`` is of
+    disaggregated systems alone.
+    """
 
     resolved: Resolved
     parallelism: Parallelism
+    pools: PoolFits | None
     replicas: Replicas
     fit: MemoryFit
     minimum_gpu_count: int | None
@@ -55,19 +63,22 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
 
     With ``evidence`` the speeds lean on the stored runs nearest to the question; without, on physics alone.
     """
-    resolved = resolve(inputs)
+    resolved, asked = resolve(inputs), inputs.parallelism
+    pools = pool_fits(resolved, asked) if isinstance(asked, Pools) else None
     parallelism, minimum_gpu_count = _layout(resolved)
-    fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    warn_about_layout(
-        resolved,
-        parallelism,
-        fit,
-        length_tokens=resolved.request_tokens,
-        is_joinable=minimum_gpu_count is not None,
-    )
-    replicas = replicas_of(inputs, gpu_count(inputs.accelerator, parallelism), fits=fit.fits)
-    costs = _costs(resolved, parallelism)
-    reached = _speed(resolved, costs, parallelism, fit, evidence=evidence) if costs and fit.fits else None
+    fit = pools.fit if pools else memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
+    is_joinable = minimum_gpu_count is not None
+    if pools:
+        warn_about_pools(resolved, pools, is_joinable=is_joinable)
+    else:
+        warn_about_layout(resolved, parallelism, fit, length_tokens=resolved.request_tokens, is_joinable=is_joinable)
+    per_replica = pools.gpu_count if pools else gpu_count(inputs.accelerator, parallelism)
+    replicas = replicas_of(inputs, per_replica, fits=fit.fits)
+    rates, costs, reached = resolved.rates, None, None
+    if rates:
+        costs = _costs(resolved, rates, parallelism)
+        if fit.fits:
+            reached = _speed(resolved, rates, costs, parallelism, fit, pools=pools, evidence=evidence)
     powers = scoped_powers(
         inputs.accelerator,
         limit_w=inputs.power.limit_w_per_gpu,
@@ -78,21 +89,22 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
     return SizingResult(
         resolved=resolved,
         parallelism=parallelism,
+        pools=pools,
         replicas=replicas,
         fit=fit,
         minimum_gpu_count=minimum_gpu_count,
-        crossover=_crossover(resolved, resolved.rates, costs, reached) if costs and resolved.rates else None,
+        crossover=_crossover(resolved, rates, costs, reached) if rates and costs else None,
         speed=reached,
         powers=powers,
         at_target=_at_target(inputs, reached, powers),
-        cost=_cost(resolved, reached, powers, replicas),
+        cost=_cost(resolved, reached, powers, replicas, pools),
         verdict=_verdict(resolved, fit, reached),
     )
 
 
 def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
     """The asked layout, or the smallest that fits and of those the fastest; and the smallest GPU count."""
-    deployment, asked = resolved.deployment, resolved.inputs.parallelism
+    deployment, asked = resolved.deployment, resolved.inputs.decode_layout
     if asked is not None:
         check_divisible(deployment.model, asked)
         group_link(deployment.device, group_size=asked.device_count)
@@ -109,24 +121,23 @@ def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
 
 def _slowness(resolved: Resolved, parallelism: Parallelism) -> tuple[float, float]:
     """To choose among layouts of one size: output within the target first, then the step at the asked load."""
-    costs = _costs(resolved, parallelism)
-    if costs is None:
+    rates = resolved.rates
+    if rates is None:
         return 0.0, float(parallelism.tp)
+    costs = _costs(resolved, rates, parallelism)
     curve = decode_curve(costs, resolved.parameters, context_tokens=resolved.mean_context_tokens)
     step_time_s = float(curve.time_s(resolved.inputs.workload.concurrency or 1))
     if not resolved.inputs.target.is_set:
         return 0.0, step_time_s
     tried = replace(resolved, remarks=Remarks())
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    reached = _speed(tried, costs, parallelism, fit, evidence=None)
+    reached = _speed(tried, rates, costs, parallelism, fit, pools=None, evidence=None)
     at_target = reached.at_target
     return -at_target.output_tokens_per_s_per_gpu.value if at_target else 0.0, step_time_s
 
 
-def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
+def _costs(resolved: Resolved, rates: ComputeRates, parallelism: Parallelism) -> StepCosts:
     """At printed rates."""
-    if resolved.rates is None:
-        return None
     deployment = resolved.deployment
     return step_costs(
         model=deployment.model,
@@ -134,20 +145,37 @@ def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
         device=deployment.device,
         parallelism=parallelism,
         kv_cache=deployment.kv_cache,
-        rates=resolved.rates,
+        rates=rates,
     )
 
 
 def _speed(
-    resolved: Resolved, costs: StepCosts, parallelism: Parallelism, fit: MemoryFit, *, evidence: EvidenceStore | None
+    resolved: Resolved,
+    rates: ComputeRates,
+    costs: StepCosts,
+    parallelism: Parallelism,
+    fit: MemoryFit,
+    *,
+    pools: PoolFits | None,
+    evidence: EvidenceStore | None,
 ) -> Speed:
+    clock_fraction = _clock_fraction(resolved)
+    if pools:
+        return disaggregated_speed(
+            resolved,
+            pools,
+            prefill_costs=_costs(resolved, rates, pools.prefill.pool.parallelism),
+            decode_costs=costs,
+            clock_fraction=clock_fraction,
+            evidence=evidence,
+        )
     return speed(
         resolved,
         costs,
         parallelism,
         fit,
         gpu_count=gpu_count(resolved.inputs.accelerator, parallelism),
-        clock_fraction=_clock_fraction(resolved),
+        clock_fraction=clock_fraction,
         evidence=evidence,
     )
 
@@ -203,8 +231,13 @@ def _power_of(powers: tuple[ScopedPower, ...], scope: PowerScope) -> ScopedPower
 
 
 def _cost(
-    resolved: Resolved, reached: Speed | None, powers: tuple[ScopedPower, ...], replicas: Replicas
+    resolved: Resolved,
+    reached: Speed | None,
+    powers: tuple[ScopedPower, ...],
+    replicas: Replicas,
+    pools: PoolFits | None,
 ) -> Cost | None:
+    """Of pools that do one thing each, the prefill pool's GPUs are what the input costs."""
     asked = resolved.inputs.economics
     if asked is None or reached is None:
         return None
@@ -225,8 +258,9 @@ def _cost(
         new_prompt_tokens=reached.load.new_prompt_tokens,
         cached_prefix_tokens=reached.load.cached_prefix_tokens,
         osl_tokens=reached.load.osl_tokens,
-        prefill_time_fraction=reached.point.prefill_time_fraction,
+        prefill_fraction=pools.prefill.gpu_count / pools.gpu_count if pools else reached.point.prefill_time_fraction,
         cached_share_of_prefill=reached.cached_share_of_prefill,
+        allocation=Allocation.GPU_COUNT if pools else Allocation.STEP_TIME,
     )
 
 

@@ -156,7 +156,7 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
         output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / loop.gpu_count),
         meets_target_probability=here.target_probability(target),
         at_target=_rate_at_target(loop, most_at_target),
-        full_step=plain.step(load.running_limit),
+        full_step=plain.step(loop.fullest_batch),
         full_concurrency=loop.most,
         plain=plain,
         cached_share_of_prefill=_cached_share(costs, parameters, load),

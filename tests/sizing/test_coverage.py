@@ -54,3 +54,4 @@ def test_a_width_is_never_below_that_of_the_seen() -> None:
     assert all(width >= 1 for widths in (*UNSEEN.values(), UNSEEN_ELSEWHERE) for width in widths.values())
     assert unseen_width(DATA_CENTRE, Phase.SERVING) == unseen_width(None, Phase.SERVING) == 1
     assert unseen_width("a vendor nobody measured", Phase.SERVING) == UNSEEN_ELSEWHERE[Phase.SERVING]
+    assert set(UNSEEN_ELSEWHERE) == set(Phase)  # whatever a run or a question is of
