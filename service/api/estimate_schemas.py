@@ -68,4 +68,4 @@ class EvidenceRead(AnswerModel):
     revision: int | None = Field(description="of the stored runs; null where the service leans on none")
     estimates: list[EstimateEvidenceRead]
     runs: list[EvidenceRunRead]
-    next_measurement: NextMeasurementRead | None
+    next_measurement: NextMeasurementRead | None = Field(description="null where none is known to narrow the answer")

@@ -14,6 +14,7 @@ ESTIMATES: Final[Mapping[Phase, str]] = {
     Phase.TTFT: "serving.ttft_s",
     Phase.SINGLE_STREAM: "decode.single_user_tokens_per_s",
     Phase.PREFILL: "prefill.time_s",
+    Phase.DISAGGREGATED: "serving.tpot_s",
 }
 # What a run of each phase measured, as a time.
 MEASURES: Final[Mapping[Phase, str]] = {
@@ -28,12 +29,14 @@ MEASURES: Final[Mapping[Phase, str]] = {
 
 
 def evidence_document(reached: Speed | None, *, revision: int | None) -> dict[str, Any]:
-    """Of an answer without speeds: nothing is leant on."""
+    """Of an answer without speeds: nothing is leant on. No measurement of one pool narrows that of a whole system."""
     if reached is None or revision is None:
         return {"distance_fraction": 1.0, "revision": revision, "estimates": [], "runs": [], "next_measurement": None}
     beliefs = reached.beliefs
+    is_disaggregated = Phase.DISAGGREGATED in beliefs
+    about_tpot = beliefs[Phase.DISAGGREGATED if is_disaggregated else Phase.SERVING]
     return {
-        "distance_fraction": beliefs[Phase.SERVING].distance,
+        "distance_fraction": about_tpot.distance,
         "revision": revision,
         "estimates": [
             {
@@ -44,7 +47,7 @@ def evidence_document(reached: Speed | None, *, revision: int | None) -> dict[st
             for phase, belief in beliefs.items()
         ],
         "runs": [run for phase, belief in beliefs.items() for run in leant_on(ESTIMATES[phase], belief.leans_on)],
-        "next_measurement": _next(next_measurement(beliefs), reached),
+        "next_measurement": None if is_disaggregated else _next(next_measurement(beliefs), reached),
     }
 
 

@@ -28,10 +28,9 @@ from service.api.problems import (
     problem_response,
     status_of,
 )
+from service.api.request_forms import UNION_TAGS
 
 log = logging.getLogger("sizing")
-
-UNION_TAGS = ("(word)", "(number)", "(object)")  # which form of a union was meant: in pydantic's paths, not in the body
 
 
 async def _on_service_error(request: Request, error: Exception) -> Response:

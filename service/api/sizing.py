@@ -4,10 +4,11 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field
 from pydantic_core import to_json
 
 from service.api.dependencies import EvidenceDep, SnapshotDep
+from service.api.layouts import LayoutRequest, layout_asked
 from service.api.problems import (
     MalformedBody,
     MediaTypeNotSupported,
@@ -16,6 +17,7 @@ from service.api.problems import (
     problem_responses,
     within_body,
 )
+from service.api.request_forms import AsNumber, AsObject, AsWord, number_or_object, word_or_number, word_or_object
 from service.api.sizing_answer import SizingAnswer
 from service.api.sizing_document import sizing_document
 from service.api.sizing_examples import EXAMPLES
@@ -33,7 +35,6 @@ from service.errors import (
 from service.sizing.architectures import language_model_from_config
 from service.sizing.energy import PowerScope
 from service.sizing.language_model import LanguageModel
-from service.sizing.parallelism import Parallelism
 from service.sizing.plan import size
 from service.sizing.precision import Density, Precision
 from service.sizing.question import (
@@ -55,28 +56,6 @@ Watts = Annotated[float, Field(ge=1, le=1e6)]
 Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
 RELEASE = r"^v?[0-9]{1,9}(\.[0-9]{1,9}){0,5}[A-Za-z0-9.+_-]{0,30}$"
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-def _form(value: Any) -> str:
-    """Which of several forms was sent, so that an error speaks of that form alone; problems leave the tag out."""
-    if isinstance(value, dict | RequestModel):
-        return "(object)"
-    return "(word)" if isinstance(value, str) else "(number)"
-
-
-def _word_or_object(value: Any) -> str:
-    return "(object)" if _form(value) == "(object)" else "(word)"
-
-
-def _number_or_object(value: Any) -> str:
-    return "(object)" if _form(value) == "(object)" else "(number)"
-
-
-def _word_or_number(value: Any) -> str:
-    return "(word)" if _form(value) == "(word)" else "(number)"
-
-
-AsWord, AsNumber, AsObject = Tag("(word)"), Tag("(number)"), Tag("(object)")
 
 
 def _calendar_date(text: str) -> str:
@@ -101,15 +80,6 @@ class PrecisionRequest(RequestModel):
     )
 
 
-class ParallelismRequest(RequestModel):
-    """Of one replica: tp x pp x dp devices, ep among them."""
-
-    tp: int = Field(1, ge=1, le=1024)
-    pp: int = Field(1, ge=1, le=1024)
-    ep: int = Field(1, ge=1, le=1024)
-    dp: int = Field(1, ge=1, le=1024)
-
-
 class LengthPercentiles(RequestModel):
     p50: Tokens
     p95: Tokens
@@ -117,7 +87,7 @@ class LengthPercentiles(RequestModel):
 
 LengthRequest = Annotated[
     Annotated[Tokens, AsNumber] | Annotated[LengthPercentiles, AsObject],
-    Discriminator(_number_or_object),
+    Discriminator(number_or_object),
     Field(description="a mean, or the 50th and 95th percentile of a log-normal length"),
 ]
 
@@ -129,7 +99,8 @@ class WorkloadRequest(RequestModel):
         None, description="input and output of the InferenceX profiles, in place of both lengths"
     )
     concurrency: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
-        None, description="requests in flight in one replica, over all of its dp ranks"
+        None,
+        description="requests in flight in one replica, over all of its dp ranks or both of its pools",
     )
     request_rate_per_s: Positive | None = Field(None, description="in place of concurrency")
     cached_prefix_tokens: Annotated[int, Field(ge=0, le=100_000_000)] = 0
@@ -199,20 +170,16 @@ class SizingRequest(RequestModel):
 
     model: Annotated[
         Annotated[Name, AsWord] | Annotated[GivenConfig, AsObject],
-        Discriminator(_word_or_object),
+        Discriminator(word_or_object),
         Field(description="a slug, an alias, or a config.json under `config`"),
     ]
     accelerator: Name = Field(description="a slug or an alias")
     precision: PrecisionRequest = PrecisionRequest()
     density: Choice[Density] = Density.DENSE
-    parallelism: Annotated[
-        Annotated[Literal["auto"], AsWord] | Annotated[ParallelismRequest, AsObject],
-        Discriminator(_word_or_object),
-        Field(description='left out or "auto": the smallest legal layout that fits, then the fastest'),
-    ] = "auto"
+    parallelism: LayoutRequest = "auto"
     replica_count: Annotated[
         Annotated[Literal["fill"], AsWord] | Annotated[int, Field(ge=1, le=1_000_000), AsNumber],
-        Discriminator(_word_or_number),
+        Discriminator(word_or_number),
         Field(description='"fill": as many as the system holds'),
     ] = 1
     workload: WorkloadRequest = WorkloadRequest()
@@ -302,13 +269,12 @@ PROFILES = {"1k-1k": (1024, 1024), "1k-8k": (1024, 8192), "8k-1k": (8192, 1024)}
 
 def sizing_inputs(request: SizingRequest, *, model: LanguageModel, accelerator: Any) -> SizingInputs:
     """The request in the calculation's own terms."""
-    layout = request.parallelism
     return SizingInputs(
         model=model,
         accelerator=accelerator,
         precision=PrecisionAsked(request.precision.weights, request.precision.kv_cache, request.precision.compute),
         density=request.density,
-        parallelism=None if layout == "auto" else Parallelism(layout.tp, layout.pp, layout.ep, layout.dp),
+        parallelism=layout_asked(request.parallelism),
         replica_count=None if request.replica_count == "fill" else request.replica_count,
         workload=_workload(request.workload),
         target=Target(request.target.ttft_s, request.target.tpot_s, request.target.statistic),

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.api.estimate_schemas import AnswerModel, EstimateRead, EvidenceRead
+from service.api.layouts import ParallelismInputs, PoolsInputs, PoolsRead
+from service.sizing.cost import Allocation
 from service.sizing.energy import PowerKind, PowerScope
 from service.sizing.precision import Density, Precision
 from service.sizing.remarks import WarningCode
@@ -20,13 +22,6 @@ class PrecisionInputs(AnswerModel):
     kv_cache: Precision
     compute: Precision | None
     compute_reason: str | None = Field(description="why the matrices are multiplied in this precision")
-
-
-class ParallelismInputs(AnswerModel):
-    tp: int
-    pp: int
-    ep: int
-    dp: int
 
 
 class WorkloadInputs(AnswerModel):
@@ -86,8 +81,10 @@ class Inputs(AnswerModel):
     catalogue_revision: int
     precision: PrecisionInputs
     density: Density
-    parallelism: ParallelismInputs
-    gpu_count_per_replica: int
+    parallelism: ParallelismInputs | PoolsInputs = Field(
+        description="of one replica, or the pools of a disaggregated system"
+    )
+    gpu_count_per_replica: int = Field(description="of a disaggregated system, both pools")
     replica_count: int
     gpu_count_total: int
     idle_gpu_count: int = Field(description="GPUs of the systems used that no replica fills")
@@ -134,7 +131,10 @@ class PoolChangeRead(AnswerModel):
 
 
 class MemoryFitRead(AnswerModel):
-    """Of the fullest rank. A GPU of several devices is given per device."""
+    """Of the fullest rank. A GPU of several devices is given per device.
+
+    Of a disaggregated system: a decode worker, with `fits` and the shortfall of both pools; `pools` has each.
+    """
 
     fits: bool = Field(description="weights, overheads and one request of ISL + OSL fit on every GPU of the layout")
     minimum_gpu_count: int | None = Field(description="smallest legal tp x pp for which it fits; null for none")
@@ -197,7 +197,7 @@ class TermRead(AnswerModel):
 
 
 class PrefillRead(AnswerModel):
-    """One prompt alone on the replica; under load see serving.ttft_s."""
+    """One prompt alone on the replica, or on a prefill worker; under load see serving.ttft_s."""
 
     time_s: EstimateRead
     input_tokens_per_s_per_gpu: EstimateRead
@@ -211,9 +211,11 @@ class PrefillRead(AnswerModel):
 class DecodeRead(AnswerModel):
     """One decode step of the batch that runs at the asked load."""
 
-    batch: int
+    batch: int = Field(description="of pools, the mean of a decode worker: times are of the mean, this is rounded")
     step_time_s: EstimateRead
-    single_user_tokens_per_s: EstimateRead = Field(description="one request alone on the replica")
+    single_user_tokens_per_s: EstimateRead = Field(
+        description="one request alone on the replica, or on a decode worker"
+    )
     bound: Bound
     mbu: float
     mfu: float
@@ -229,7 +231,9 @@ class ServingRead(AnswerModel):
     requests_per_s: EstimateRead
     output_tokens_per_s: EstimateRead
     output_tokens_per_s_per_gpu: EstimateRead
-    prefill_time_fraction: float = Field(description="share of the replica's time spent on prompts")
+    prefill_time_fraction: float = Field(
+        description="share of the replica's time spent on prompts; of pools, share of the prefill pool's time"
+    )
     meets_target_probability: float | None = Field(
         description="that TTFT and TPOT keep the target at its statistic; null without a target"
     )
@@ -266,7 +270,9 @@ class CostRead(AnswerModel):
     usd_per_output_token: EstimateRead
     usd_per_h_per_replica: EstimateRead
     usd_per_h_total: EstimateRead
-    allocation: Literal["share of step time"]
+    allocation: Allocation = Field(
+        description="by what the cost is divided between input and output; of pools, by the GPUs of each"
+    )
 
 
 class SuitsRead(AnswerModel):
@@ -300,6 +306,7 @@ class SizingAnswer(AnswerModel):
 
     inputs: Inputs
     memory_fit: MemoryFitRead
+    pools: PoolsRead | None = Field(description="of disaggregated systems alone")
     crossover: CrossoverRead | None
     prefill: PrefillRead | None
     decode: DecodeRead | None

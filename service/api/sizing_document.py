@@ -9,6 +9,7 @@ from math import isinf
 from typing import Any
 
 from service.api.evidence_document import evidence_document
+from service.api.layouts import layout_document, parallelism_document, pools_document
 from service.catalogue.live_evidence import Evidence
 from service.catalogue.snapshot import SnapshotAccelerator, SnapshotLanguageModel
 from service.sizing.citations import (
@@ -45,6 +46,7 @@ def sizing_document(
     return {
         "inputs": _inputs(result, accelerator, stored_model, catalogue_revision),
         "memory_fit": _memory_fit(result),
+        "pools": pools_document(result.pools),
         "crossover": _crossover(result.crossover),
         "prefill": _prefill(reached) if reached else None,
         "decode": _decode(reached) if reached else None,
@@ -120,7 +122,7 @@ def estimate(of: Estimate | None) -> dict[str, Any] | None:
 def _assumed(value: Any) -> Any:
     """As JSON has it: a layout is an object, a member of a closed set its plain word."""
     if isinstance(value, Parallelism):
-        return {"tp": value.tp, "pp": value.pp, "ep": value.ep, "dp": value.dp}
+        return parallelism_document(value)
     return value.value if isinstance(value, Enum) else value
 
 
@@ -141,7 +143,7 @@ def _inputs(
         "catalogue_revision": catalogue_revision,
         "precision": _precision(resolved),
         "density": inputs.density._value_,
-        "parallelism": _assumed(result.parallelism),
+        "parallelism": layout_document(result),
         "gpu_count_per_replica": result.replicas.gpu_count_per_replica,
         "replica_count": result.replicas.replica_count,
         "gpu_count_total": result.replicas.gpu_count_per_replica * result.replicas.replica_count,
@@ -379,7 +381,7 @@ def _cost(result: SizingResult) -> dict[str, Any] | None:
         "usd_per_output_token": estimate(cost.usd_per_output_token),
         "usd_per_h_per_replica": estimate(cost.usd_per_h_per_replica),
         "usd_per_h_total": estimate(cost.usd_per_h_total),
-        "allocation": "share of step time",
+        "allocation": cost.allocation._value_,
     }
 
 

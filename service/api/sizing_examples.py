@@ -45,6 +45,23 @@ EXAMPLES: dict[str, Example] = {
             "target": {"tpot_s": 0.03},
         },
     },
+    "disaggregated": {
+        "summary": "Workers that read prompts apart from workers that decode, at the largest concurrency within limits",
+        "value": {
+            "model": "deepseek-r1",
+            "accelerator": "gb200-nvl72",
+            "precision": {"kv_cache": "fp8"},
+            "parallelism": {
+                "prefill": {"worker_count": 4, "dp": 4, "ep": 4},
+                "decode": {"worker_count": 1, "dp": 32, "ep": 32},
+                "decode_max_batch": 1024,
+            },
+            "workload": {"isl_tokens": 8192, "osl_tokens": 1024},
+            "target": {"ttft_s": 5.0, "tpot_s": 0.02},
+            "engine": {"name": "tensorrt-llm"},
+            "economics": {"usd_per_gpu_h": 3.0, "on": "2026-12-01"},
+        },
+    },
     "config": {
         "summary": "A config.json of one's own",
         "value": {

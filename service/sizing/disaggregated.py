@@ -28,8 +28,11 @@ class WorkerPool:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
+    """``decode_max_batch`` limits the sequences of one decode worker; ``None`` where nobody states it."""
+
     prefill: WorkerPool
     decode: WorkerPool
+    decode_max_batch: int | None = None
 
     @property
     def device_count(self) -> int:
@@ -87,13 +90,15 @@ class PrefillPool:
 class DisaggregatedPoint(NamedTuple):
     """One concurrency. ``decode_batch`` is the mean of a decode worker; with one output token nothing is decoded.
 
-    ``ttft_s`` has no bound of its own where the decode pool is full: requests wait there for a place.
+    ``ttft_s`` has no bound of its own where the decode pool is full: requests wait there for a place, ``waiting_s`` of
+    it.
     """
 
     concurrency: float
     decode_batch: float
     requests_per_s: float
     ttft_s: float
+    waiting_s: float
     tpot_s: float | None
 
     def output_tokens_per_s_per_gpu(self, *, osl_tokens: float, gpu_count: int) -> float:
@@ -131,8 +136,8 @@ class DisaggregatedSystem:
         """
         batch = self._batch(concurrency)
         gaps, step_s = self.osl_tokens - 1, self.step_time_s(batch)
-        decode_s, hold_s = gaps * step_s, self._hold_s(step_s, concurrency)
-        rate = self._requests_per_s(decode_s, hold_s, concurrency)
+        decode_s, hold_s = gaps * step_s, self.hold_s(step_s, concurrency)
+        rate = unlimited_rate = self._requests_per_s(decode_s, hold_s, concurrency)
         if self.decode_max_batch is not None and decode_s:
             rate = min(rate, self.decode_max_batch * self.decode_worker_count / decode_s)
         return DisaggregatedPoint(
@@ -140,10 +145,11 @@ class DisaggregatedSystem:
             decode_batch=batch,
             requests_per_s=rate,
             ttft_s=max(concurrency / rate - decode_s, hold_s),
+            waiting_s=concurrency / rate - concurrency / unlimited_rate,
             tpot_s=step_s if gaps else None,
         )
 
-    def _hold_s(self, step_s: float, concurrency: float) -> float:
+    def hold_s(self, step_s: float, concurrency: float) -> float:
         """A request's time before decode, while the decode pool has a place for it."""
         queued_s = self.handover.queue_fraction * concurrency / self.prefill.prompts_per_s
         return self.handover.request_s + self.prefill.prompt_latency_s + self.handover.step_count * step_s + queued_s
@@ -164,7 +170,7 @@ class DisaggregatedSystem:
             middle = (low + high) / 2
             step_s = self.step_time_s(middle)
             decode_s = (self.osl_tokens - 1) * step_s
-            rate = self._requests_per_s(decode_s, self._hold_s(step_s, concurrency), concurrency)
+            rate = self._requests_per_s(decode_s, self.hold_s(step_s, concurrency), concurrency)
             if rate * decode_s / self.decode_worker_count > middle:
                 low = middle
             else:

@@ -27,7 +27,7 @@ def engine_settings(
     seen = Device(
         device.usable_memory_bytes,
         device.slug.startswith(REDUCED_BATCHING),
-        inputs.parallelism.device_count if inputs.parallelism else 1,
+        inputs.decode_layout.device_count if inputs.decode_layout else 1,
     )
     max_model_len = _max_model_len(inputs, asked, request_tokens, remarks)
     batching = _batching(engine, release, seen, max_model_len)
@@ -123,16 +123,16 @@ def _context_shards(inputs: SizingInputs, asked: EngineAsked) -> int:
     shards = asked.decode_context_parallel_count or 1
     if shards == 1:
         return 1
-    if inputs.parallelism is None:
+    if inputs.decode_layout is None:
         raise Invalid(
             "decode context parallel divides the tp ranks; give a parallelism",
             field=("engine", "decode_context_parallel_count"),
         )
-    copies = kv_copies(inputs.model, inputs.parallelism.tp)
+    copies = kv_copies(inputs.model, inputs.decode_layout.tp)
     if copies % shards:
         raise Invalid(
             f"decode context parallel {shards} does not divide the {copies} ranks that hold the same KV heads at tp "
-            f"{inputs.parallelism.tp}",
+            f"{inputs.decode_layout.tp}",
             field=("engine", "decode_context_parallel_count"),
         )
     return shards

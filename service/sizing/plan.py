@@ -1,19 +1,20 @@
 """``size()``: the only composition. A question in, every block of the answer out, nothing rounded."""
 
 from dataclasses import dataclass, replace
-from math import ceil
 
-from service.sizing.accelerator import Accelerator
-from service.sizing.cost import Cost, cost
+from service.sizing.cost import Allocation, Cost, cost
 from service.sizing.costs import ComputeRates, step_costs
 from service.sizing.crossover import Crossover, crossover
 from service.sizing.decode import decode_curve
+from service.sizing.disaggregated import Pools
+from service.sizing.disaggregated_speed import disaggregated_speed
 from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
-from service.sizing.interconnect import group_link, scale_up_reach
+from service.sizing.interconnect import group_link
 from service.sizing.memory import MemoryFit, memory_fit, smallest_layouts
 from service.sizing.parallelism import Parallelism
+from service.sizing.placement import Replicas, gpu_count, replicas_of, warn_about_layout
 from service.sizing.question import SizingInputs
 from service.sizing.remarks import Remarks, WarningCode
 from service.sizing.resolution import Resolved, main_choice, resolve
@@ -22,15 +23,7 @@ from service.sizing.step import StepCosts
 from service.sizing.verdict import Verdict, does_not_fit, speeds_unknown, verdict
 from service.sizing.weight_schemes import SCHEMES
 from service.sizing.weights import check_divisible
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """How many copies of the layout, on how many GPUs, and how many of the system are left over."""
-
-    gpu_count_per_replica: int
-    replica_count: int
-    idle_gpu_count: int
+from service.sizing.worker_pools import PoolFits, pool_fits, warn_about_pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +38,15 @@ class AtTarget:
 
 @dataclass(frozen=True, slots=True)
 class SizingResult:
-    """Blocks are ``None`` where they cannot be said; the warnings say why."""
+    """Blocks are ``None`` where they cannot be said; the warnings say why.
+
+    ``parallelism`` and ``fit`` are of what decodes: the replica, or a worker of the decode pool. ``pools`` is of
+    disaggregated systems alone.
+    """
 
     resolved: Resolved
     parallelism: Parallelism
+    pools: PoolFits | None
     replicas: Replicas
     fit: MemoryFit
     minimum_gpu_count: int | None
@@ -65,15 +63,22 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
 
     With ``evidence`` the speeds lean on the stored runs nearest to the question; without, on physics alone.
     """
-    resolved = resolve(inputs)
+    resolved, asked = resolve(inputs), inputs.parallelism
+    pools = pool_fits(resolved, asked) if isinstance(asked, Pools) else None
     parallelism, minimum_gpu_count = _layout(resolved)
-    fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    _warn_about_layout(resolved, parallelism, fit, minimum_gpu_count)
-    replicas = _replicas(inputs, parallelism, fit)
-    costs = _costs(resolved, parallelism)
-    reached = (
-        _speed(resolved, costs, parallelism, fit, replicas=replicas, evidence=evidence) if costs and fit.fits else None
-    )
+    fit = pools.fit if pools else memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
+    is_joinable = minimum_gpu_count is not None
+    if pools:
+        warn_about_pools(resolved, pools, is_joinable=is_joinable)
+    else:
+        warn_about_layout(resolved, parallelism, fit, length_tokens=resolved.request_tokens, is_joinable=is_joinable)
+    per_replica = pools.gpu_count if pools else gpu_count(inputs.accelerator, parallelism)
+    replicas = replicas_of(inputs, per_replica, fits=fit.fits)
+    rates, costs, reached = resolved.rates, None, None
+    if rates:
+        costs = _costs(resolved, rates, parallelism)
+        if fit.fits:
+            reached = _speed(resolved, rates, costs, parallelism, fit, pools=pools, evidence=evidence)
     powers = scoped_powers(
         inputs.accelerator,
         limit_w=inputs.power.limit_w_per_gpu,
@@ -84,26 +89,27 @@ def size(inputs: SizingInputs, evidence: EvidenceStore | None = None) -> SizingR
     return SizingResult(
         resolved=resolved,
         parallelism=parallelism,
+        pools=pools,
         replicas=replicas,
         fit=fit,
         minimum_gpu_count=minimum_gpu_count,
-        crossover=_crossover(resolved, resolved.rates, costs, reached) if costs and resolved.rates else None,
+        crossover=_crossover(resolved, rates, costs, reached) if rates and costs else None,
         speed=reached,
         powers=powers,
         at_target=_at_target(inputs, reached, powers),
-        cost=_cost(resolved, reached, powers, replicas),
+        cost=_cost(resolved, reached, powers, replicas, pools),
         verdict=_verdict(resolved, fit, reached),
     )
 
 
 def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
     """The asked layout, or the smallest that fits and of those the fastest; and the smallest GPU count."""
-    deployment, asked = resolved.deployment, resolved.inputs.parallelism
+    deployment, asked = resolved.deployment, resolved.inputs.decode_layout
     if asked is not None:
         check_divisible(deployment.model, asked)
         group_link(deployment.device, group_size=asked.device_count)
     smallest = smallest_layouts(deployment, length_tokens=resolved.request_tokens)
-    minimum = _gpu_count(resolved.inputs.accelerator, smallest[0]) if smallest else None
+    minimum = gpu_count(resolved.inputs.accelerator, smallest[0]) if smallest else None
     if asked is not None:
         return asked, minimum
     remarks = resolved.remarks
@@ -115,46 +121,23 @@ def _layout(resolved: Resolved) -> tuple[Parallelism, int | None]:
 
 def _slowness(resolved: Resolved, parallelism: Parallelism) -> tuple[float, float]:
     """To choose among layouts of one size: output within the target first, then the step at the asked load."""
-    costs = _costs(resolved, parallelism)
-    if costs is None:
+    rates = resolved.rates
+    if rates is None:
         return 0.0, float(parallelism.tp)
+    costs = _costs(resolved, rates, parallelism)
     curve = decode_curve(costs, resolved.parameters, context_tokens=resolved.mean_context_tokens)
     step_time_s = float(curve.time_s(resolved.inputs.workload.concurrency or 1))
     if not resolved.inputs.target.is_set:
         return 0.0, step_time_s
     tried = replace(resolved, remarks=Remarks())
     fit = memory_fit(resolved.deployment, parallelism, length_tokens=resolved.request_tokens)
-    reached = _speed(
-        tried, costs, parallelism, fit, replicas=_replicas(resolved.inputs, parallelism, fit), evidence=None
-    )
+    reached = _speed(tried, rates, costs, parallelism, fit, pools=None, evidence=None)
     at_target = reached.at_target
     return -at_target.output_tokens_per_s_per_gpu.value if at_target else 0.0, step_time_s
 
 
-def _gpu_count(accelerator: Accelerator, parallelism: Parallelism) -> int:
-    return ceil(parallelism.device_count / accelerator.devices_per_gpu)
-
-
-def _replicas(inputs: SizingInputs, parallelism: Parallelism, fit: MemoryFit) -> Replicas:
-    """As asked, or as many as the system holds: the rack or board, or what a single chip reaches.
-
-    A replica that does not fit, or is larger than the system, fills none of it.
-    """
-    accelerator = inputs.accelerator
-    per_replica = _gpu_count(accelerator, parallelism)
-    system = accelerator.gpu_count if accelerator.gpu_count > 1 else scale_up_reach(accelerator)
-    if inputs.replica_count is not None:
-        return Replicas(
-            per_replica, inputs.replica_count, -(inputs.replica_count * per_replica) % accelerator.gpu_count
-        )
-    count = system // per_replica if fit.fits else 0
-    return Replicas(per_replica, count, system - count * per_replica)
-
-
-def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
+def _costs(resolved: Resolved, rates: ComputeRates, parallelism: Parallelism) -> StepCosts:
     """At printed rates."""
-    if resolved.rates is None:
-        return None
     deployment = resolved.deployment
     return step_costs(
         model=deployment.model,
@@ -162,43 +145,59 @@ def _costs(resolved: Resolved, parallelism: Parallelism) -> StepCosts | None:
         device=deployment.device,
         parallelism=parallelism,
         kv_cache=deployment.kv_cache,
-        rates=resolved.rates,
+        rates=rates,
     )
 
 
 def _speed(
     resolved: Resolved,
+    rates: ComputeRates,
     costs: StepCosts,
     parallelism: Parallelism,
     fit: MemoryFit,
     *,
-    replicas: Replicas,
+    pools: PoolFits | None,
     evidence: EvidenceStore | None,
 ) -> Speed:
-    """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
-    limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
-    clock = 1.0
-    if limit_w is not None and tdp_w is not None and limit_w > tdp_w:
-        resolved.remarks.warn(
-            WarningCode.POWER_LIMIT_MODELLED,
-            f"a limit of {limit_w:g} W above the rated {tdp_w:g} W changes nothing",
-        )
-    elif limit_w is not None and tdp_w is not None and limit_w < tdp_w:
-        clock = (limit_w / tdp_w) ** (1 / 3)
-        resolved.remarks.warn(
-            WarningCode.POWER_LIMIT_MODELLED,
-            f"a limit of {limit_w:g} W below the rated {tdp_w:g} W is taken to lower arithmetic rates to {clock:.2f} "
-            "of the printed ones (cube root) and to leave memory bandwidth as it is",
+    clock_fraction = _clock_fraction(resolved)
+    if pools:
+        return disaggregated_speed(
+            resolved,
+            pools,
+            prefill_costs=_costs(resolved, rates, pools.prefill.pool.parallelism),
+            decode_costs=costs,
+            clock_fraction=clock_fraction,
+            evidence=evidence,
         )
     return speed(
         resolved,
         costs,
         parallelism,
         fit,
-        gpu_count=replicas.gpu_count_per_replica,
-        clock_fraction=clock,
+        gpu_count=gpu_count(resolved.inputs.accelerator, parallelism),
+        clock_fraction=clock_fraction,
         evidence=evidence,
     )
+
+
+def _clock_fraction(resolved: Resolved) -> float:
+    """Under a power limit clocks fall with its cube root: P ~ f V^2 and V ~ f, the dynamic power of CMOS."""
+    limit_w, tdp_w = resolved.inputs.power.limit_w_per_gpu, resolved.inputs.accelerator.tdp_w
+    if limit_w is None or tdp_w is None or limit_w == tdp_w:
+        return 1.0
+    if limit_w > tdp_w:
+        resolved.remarks.warn(
+            WarningCode.POWER_LIMIT_MODELLED,
+            f"a limit of {limit_w:g} W above the rated {tdp_w:g} W changes nothing",
+        )
+        return 1.0
+    clock: float = (limit_w / tdp_w) ** (1 / 3)
+    resolved.remarks.warn(
+        WarningCode.POWER_LIMIT_MODELLED,
+        f"a limit of {limit_w:g} W below the rated {tdp_w:g} W is taken to lower arithmetic rates to {clock:.2f} "
+        "of the printed ones (cube root) and to leave memory bandwidth as it is",
+    )
+    return clock
 
 
 def _crossover(resolved: Resolved, rates: ComputeRates, costs: StepCosts, reached: Speed | None) -> Crossover:
@@ -232,8 +231,13 @@ def _power_of(powers: tuple[ScopedPower, ...], scope: PowerScope) -> ScopedPower
 
 
 def _cost(
-    resolved: Resolved, reached: Speed | None, powers: tuple[ScopedPower, ...], replicas: Replicas
+    resolved: Resolved,
+    reached: Speed | None,
+    powers: tuple[ScopedPower, ...],
+    replicas: Replicas,
+    pools: PoolFits | None,
 ) -> Cost | None:
+    """Of pools that do one thing each, the prefill pool's GPUs are what the input costs."""
     asked = resolved.inputs.economics
     if asked is None or reached is None:
         return None
@@ -254,8 +258,9 @@ def _cost(
         new_prompt_tokens=reached.load.new_prompt_tokens,
         cached_prefix_tokens=reached.load.cached_prefix_tokens,
         osl_tokens=reached.load.osl_tokens,
-        prefill_time_fraction=reached.point.prefill_time_fraction,
+        prefill_fraction=pools.prefill.gpu_count / pools.gpu_count if pools else reached.point.prefill_time_fraction,
         cached_share_of_prefill=reached.cached_share_of_prefill,
+        allocation=Allocation.GPU_COUNT if pools else Allocation.STEP_TIME,
     )
 
 
@@ -272,45 +277,6 @@ def _verdict(resolved: Resolved, fit: MemoryFit, reached: Speed | None) -> Verdi
         full_concurrency=reached.full_concurrency,
         output_tokens_per_s_per_gpu=reached.output_tokens_per_s_per_gpu,
     )
-
-
-def _warn_about_layout(resolved: Resolved, parallelism: Parallelism, fit: MemoryFit, minimum: int | None) -> None:
-    model, remarks = resolved.deployment.model, resolved.remarks
-    if model.has_latent_attention and parallelism.tp > 1:
-        remarks.warn(
-            WarningCode.KV_HEADS_REPLICATED,
-            f"the latent KV cache is copied on each of the {parallelism.tp} tp ranks: tp adds no KV capacity per token",
-        )
-    elif parallelism.tp > model.kv_head_count > 0:
-        remarks.warn(
-            WarningCode.KV_HEADS_REPLICATED,
-            f"tp {parallelism.tp} exceeds the {model.kv_head_count} KV heads: each is copied on "
-            f"{parallelism.tp // model.kv_head_count} ranks",
-        )
-    if parallelism.device_count > 1:
-        link = group_link(resolved.deployment.device, group_size=parallelism.device_count)
-        if link.leaves_scale_up_domain:
-            remarks.warn(
-                WarningCode.LEAVES_SCALE_UP_DOMAIN,
-                f"{parallelism.device_count} devices exceed what {resolved.inputs.accelerator.name} reaches on its "
-                f"scale-up fabric; beyond it a device sends {link.bandwidth_bytes_per_s / 1e9:g} GB/s",
-            )
-    if not fit.fits:
-        remarks.warn(
-            WarningCode.DOES_NOT_FIT,
-            f"{fit.shortfall_bytes:.0f} bytes are missing on each GPU for one request of {resolved.request_tokens} "
-            "tokens; no speed is given for what cannot run"
-            + ("" if minimum else "; no layout that published links can join holds it either"),
-        )
-    elif not fit.would_start:
-        settings = resolved.deployment.settings
-        advice = (
-            f"at its maximum length of {settings.max_model_len_tokens} tokens; set engine.max_model_len_tokens to at "
-            f"most {fit.max_context_tokens}"
-            if fit.max_context_tokens < settings.max_model_len_tokens
-            else f"({fit.refusal})"
-        )
-        remarks.warn(WarningCode.ENGINE_WOULD_NOT_START, f"the engine would refuse to start {advice}")
 
 
 def _warn_about_power(resolved: Resolved, powers: tuple[ScopedPower, ...]) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from service.sizing.accelerator import Accelerator
+from service.sizing.disaggregated import Pools
 from service.sizing.energy import PowerScope
 from service.sizing.language_model import LanguageModel
 from service.sizing.parallelism import Parallelism
@@ -70,13 +71,16 @@ class EconomicsAsked:
 
 @dataclass(frozen=True, slots=True)
 class SizingInputs:
-    """``parallelism`` of ``None`` is "auto"; ``replica_count`` of ``None`` is as many as the system holds."""
+    """``parallelism`` of ``None`` is "auto"; ``replica_count`` of ``None`` is as many as the system holds.
+
+    A replica of ``Pools`` is the whole disaggregated system.
+    """
 
     model: LanguageModel
     accelerator: Accelerator
     precision: PrecisionAsked = field(default_factory=PrecisionAsked)
     density: Density = Density.DENSE
-    parallelism: Parallelism | None = None
+    parallelism: Parallelism | Pools | None = None
     replica_count: int | None = 1
     workload: WorkloadAsked = field(default_factory=WorkloadAsked)
     target: Target = field(default_factory=Target)
@@ -84,3 +88,8 @@ class SizingInputs:
     speculation: SpeculationAsked | None = None
     power: PowerAsked = field(default_factory=PowerAsked)
     economics: EconomicsAsked | None = None
+
+    @property
+    def decode_layout(self) -> Parallelism | None:
+        """Of what decodes: a replica, or a worker of the decode pool."""
+        return self.parallelism.decode.parallelism if isinstance(self.parallelism, Pools) else self.parallelism

@@ -31,6 +31,7 @@ PRIORS: Final[Mapping[Phase, ResidualPrior]] = {
     Phase.SINGLE_STREAM: SINGLE_STREAM_PRIOR,
     Phase.PREFILL: PREFILL_PRIOR,
     Phase.TTFT: TTFT_PRIOR,
+    Phase.DISAGGREGATED: SERVING_PRIOR,
 }
 SHARE_OF_TERM: Final[Mapping[str, str]] = {
     "weights": "dense",
@@ -124,7 +125,7 @@ class StepShares:
             line[3] += term.covered_s
         return cls(curve, tuple((each[0], each[1], each[2], each[3]) for each in lines.values()))
 
-    def seconds(self, batch: int) -> list[float]:
+    def seconds(self, batch: float) -> list[float]:
         sequences, per_rank, coverage = self.curve.work(batch)
         return [
             fixed + rank * per_rank + each * sequences + covered * coverage for fixed, rank, each, covered in self.lines
@@ -161,6 +162,9 @@ class WithoutRuns:
     def prefill(self, step: Step) -> Belief:  # noqa: ARG002 - whatever the step
         return self._prior(Phase.PREFILL)
 
+    def decode_worker(self, batch: float) -> Belief:  # noqa: ARG002 - whatever the batch
+        return self._prior(Phase.DISAGGREGATED)
+
     def _prior(self, phase: Phase) -> Belief:
         return Belief.of_prior(phase, self.hardware_group)
 
@@ -190,6 +194,10 @@ class LeaningOnRuns:
     def single_stream(self) -> Belief:
         """About seconds per output token of one sequence."""
         return self._about(Phase.SINGLE_STREAM, self._point(1, [*self._step_s(1), 0.0]))
+
+    def decode_worker(self, batch: float) -> Belief:
+        """About a step of a worker that only decodes."""
+        return self._about(Phase.DISAGGREGATED, self._point(batch, [*self._step_s(batch), 0.0]))
 
     def prefill(self, step: Step) -> Belief:
         """About one prompt alone."""
@@ -229,7 +237,7 @@ class LeaningOnRuns:
             near = self._near[phase] = self.store.about(replace(self.configuration, phase=phase))
         return near
 
-    def _step_s(self, batch: int) -> list[float]:
+    def _step_s(self, batch: float) -> list[float]:
         seconds = self.step_shares.seconds(batch)
         seconds[OVERHEAD] += self.replica.drafting_time_s(batch)
         return seconds
@@ -248,7 +256,7 @@ class LeaningOnRuns:
             self._point(point.running, [*waited_s, prompts_s]),
         )
 
-    def _point(self, batch: int, seconds: list[float]) -> Point:
+    def _point(self, batch: float, seconds: list[float]) -> Point:
         load = self.replica.load
         return Point(float(batch), load.isl_tokens, load.osl_tokens, _fractions(seconds))
 

@@ -109,7 +109,7 @@ class ReplicaUnderLoad:
             layer_count=layer_count,
         )
 
-    def drafting_time_s(self, batch: int) -> float:
+    def drafting_time_s(self, batch: float) -> float:
         """Per draft one more decoder layer, and the head again."""
         drafting, costs = self.load.drafting, self.curve.costs
         if not drafting.drafts_with_a_layer:
@@ -118,7 +118,7 @@ class ReplicaUnderLoad:
         head_s += self.parameters.flop * max(batch / costs.dp, costs.pp) * costs.head_s_per_sequence
         return drafting.draft_tokens * ((float(self.plain.time_s(batch)) - head_s) / self.layer_count + head_s)
 
-    def step(self, batch: int) -> Step:
+    def step(self, batch: float) -> Step:
         """One decode step with its drafter, term by term."""
         step = self.curve.step(batch)
         drafting_s = self.drafting_time_s(batch)

@@ -1,23 +1,16 @@
 """How fast: prefill and decode apart, the closed loop at the asked load, and how likely the target is met."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from math import exp, inf
+from math import exp
 
+from service.sizing.closed_loop import ClosedLoop, ReplicaLoop, Worker
 from service.sizing.decode import DecodeCurve
-from service.sizing.estimate import Basis, Estimate, probability_at_most
+from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
-from service.sizing.parameters import (
-    NO_TAIL,
-    P90_SHARE_OF_P99,
-    TPOT_P99,
-    TTFT_P99,
-    StepParameters,
-    Tail,
-)
+from service.sizing.parameters import StepParameters
 from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
 from service.sizing.remarks import Remarks, WarningCode
@@ -29,7 +22,6 @@ from service.sizing.serving import (
     ReplicaUnderLoad,
     ServingPoint,
     largest_concurrency,
-    largest_concurrency_near,
 )
 from service.sizing.step import Step, StepCosts
 from service.sizing.workload import Statistic, Target
@@ -71,113 +63,6 @@ class Speed:
     beliefs: Mapping[Phase, Belief]
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """The closed loop of one replica at any concurrency, and the estimates at a point of it."""
-
-    replica: ReplicaUnderLoad
-    beliefs: Beliefs
-    gpu_count: int
-    by_physics: Callable[[int], ServingPoint]
-
-    @classmethod
-    def of(cls, replica: ReplicaUnderLoad, beliefs: Beliefs, gpu_count: int) -> "_Loop":
-        return cls(replica, beliefs, gpu_count, cache(replica.at))
-
-    def at(self, concurrency: int) -> ServingPoint:
-        """As the physics has it, corrected by what was measured near it."""
-        return self.beliefs.corrected(self.by_physics(concurrency))
-
-    def estimates(self, concurrency: int) -> "_Estimates":
-        by_physics = self.by_physics(concurrency)
-        refined = self.beliefs.at(by_physics)
-        return _Estimates(*refined, self.replica.load.osl_tokens, by_physics.step_time_s)
-
-    def largest_within(self, target: Target, *, most: int) -> int:
-        """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
-        by_physics = self._share_of(target, self.by_physics)
-        if isinstance(self.beliefs, WithoutRuns):
-            return largest_concurrency(by_physics, most=most)
-        return largest_concurrency_near(self._share_of(target, self.at), by_physics, most=most)
-
-    @staticmethod
-    def _share_of(target: Target, at: Callable[[int], ServingPoint]) -> Callable[[int], float]:
-        """How much of the target a concurrency uses up."""
-        ttft, tpot = tails(target.statistic)
-        longest_ttft_s = inf if target.ttft_s is None else target.ttft_s / ttft.ratio
-        longest_tpot_s = inf if target.tpot_s is None else target.tpot_s / tpot.ratio
-
-        def share(concurrency: int) -> float:
-            point = at(concurrency)
-            return max(point.ttft_s / longest_ttft_s, (point.tpot_s or 0.0) / longest_tpot_s)
-
-        return share
-
-
-@dataclass(frozen=True, slots=True)
-class _Estimates:
-    """Of one concurrency. ``step_time_s`` is the physics' own."""
-
-    point: ServingPoint
-    about_tpot: Belief
-    about_ttft: Belief
-    osl_tokens: float
-    step_time_s: float
-
-    @property
-    def ttft_s(self) -> Estimate:
-        """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
-        point = self.point
-        waiting = self.about_tpot.around(point.waiting_s)
-        rest = self.about_ttft.around(point.ttft_s - point.waiting_s)
-        low, high = rest.low + waiting.low, rest.high + waiting.high
-        return Estimate(point.ttft_s, low, high, rest.coverage_fraction, rest.basis)
-
-    @property
-    def tpot_s(self) -> Estimate | None:
-        if self.point.tpot_s is None:
-            return None
-        return self.about_tpot.around(self.point.tpot_s)
-
-    @property
-    def requests_per_s(self) -> Estimate:
-        """Little's law over the residence time, its low and high ends with TTFT and TPOT both off alike.
-
-        How often that holds was measured for TTFT and TPOT, not for the rate, so it claims no coverage.
-        """
-        point, ttft, tpot = self.point, self.ttft_s, self.tpot_s
-        gaps = self.osl_tokens - 1
-        low = ttft.low + gaps * (tpot.low if tpot else 0.0)
-        high = ttft.high + gaps * (tpot.high if tpot else 0.0)
-        basis = tpot.basis if tpot else ttft.basis
-        return Estimate(point.requests_per_s, point.concurrency / high, point.concurrency / low, None, basis)
-
-    def target_probability(self, target: Target) -> float | None:
-        """That both limits are kept: the smaller of the two, since their errors go together."""
-        ttft_tail, tpot_tail = tails(target.statistic)
-        point, chances = self.point, []
-        if target.ttft_s is not None:
-            chances.append(
-                probability_at_most(target.ttft_s, median=point.ttft_s, sd=self.about_ttft.sd, tail=ttft_tail)
-            )
-        if target.tpot_s is not None and point.tpot_s is not None:
-            chances.append(
-                probability_at_most(target.tpot_s, median=point.tpot_s, sd=self.about_tpot.sd, tail=tpot_tail)
-            )
-        return min(chances, default=None)
-
-
-def tails(statistic: Statistic | None) -> tuple[Tail, Tail]:
-    """Of TTFT and TPOT. The closed form gives a run's median; mean and median are not told apart."""
-    match statistic:
-        case Statistic.P99:
-            return TTFT_P99, TPOT_P99
-        case Statistic.P90:
-            return TTFT_P99.at(P90_SHARE_OF_P99), TPOT_P99.at(P90_SHARE_OF_P99)
-        case Statistic.MEAN | Statistic.P50 | None:
-            return NO_TAIL, NO_TAIL
-
-
 def speed(
     resolved: Resolved,
     costs: StepCosts,
@@ -192,8 +77,35 @@ def speed(
 
     With ``evidence`` corrected by the stored runs nearest to the question; without, by physics alone.
     """
-    parameters = resolved.parameters.at_clock(clock_fraction)
-    running_limit = max(1, min(fit.max_concurrency, resolved.deployment.settings.max_num_seqs * parallelism.dp))
+    worker = worker_of(
+        resolved,
+        costs,
+        parallelism,
+        running_limit=max(1, min(fit.max_concurrency, resolved.deployment.settings.max_num_seqs * parallelism.dp)),
+        gpu_count=gpu_count,
+        clock_fraction=clock_fraction,
+        evidence=evidence,
+    )
+    reached = speed_of(resolved, ReplicaLoop.of(worker), reader=worker, decoder=worker, clock_fraction=clock_fraction)
+    if reached.point.waiting_s > 0:
+        resolved.remarks.warn(
+            WarningCode.REQUESTS_QUEUE,
+            f"{reached.point.concurrency} requests in flight exceed the {reached.load.running_limit} that run at once: "
+            "the rest wait",
+        )
+    return reached
+
+
+def worker_of(
+    resolved: Resolved,
+    costs: StepCosts,
+    parallelism: Parallelism,
+    *,
+    running_limit: int,
+    gpu_count: int,
+    clock_fraction: float,
+    evidence: EvidenceStore | None,
+) -> Worker:
     load = Load(
         isl_tokens=resolved.isl.mean_tokens,
         osl_tokens=resolved.osl.mean_tokens,
@@ -202,13 +114,21 @@ def speed(
         tokens_per_pass=resolved.deployment.settings.max_num_batched_tokens,
         drafting=resolved.drafting,
     )
-    replica = ReplicaUnderLoad.of(costs, parameters, load, layer_count=resolved.deployment.model.layer_count)
-    loop = _Loop.of(replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
-    target = _target(resolved)
-    most_at_target = None
-    if target.is_set:
-        most_at_target = loop.largest_within(target, most=running_limit)
-    here = loop.estimates(_concurrency(resolved, loop, running_limit, most_at_target))
+    replica = ReplicaUnderLoad.of(
+        costs,
+        resolved.parameters.at_clock(clock_fraction),
+        load,
+        layer_count=resolved.deployment.model.layer_count,
+    )
+    return Worker(replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
+
+
+def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: Worker, clock_fraction: float) -> Speed:
+    """``reader`` reads the prompts of the loop and ``decoder`` writes its answers: of one replica they are the same."""
+    load, target = loop.load, _target(resolved)
+    most_at_target = loop.largest_within(target) if target.is_set else None
+    here = loop.estimates(_concurrency(resolved, loop, most_at_target))
+    costs, parameters = reader.replica.curve.costs, reader.replica.parameters
     prefill = prefill_step(
         costs,
         parameters,
@@ -216,14 +136,13 @@ def speed(
         cached_tokens=load.cached_prefix_tokens,
         tokens_per_pass=load.tokens_per_pass,
     )
-    about_prefill = loop.beliefs.prefill(prefill)
+    about_prefill = reader.beliefs.prefill(prefill)
     prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio)
-    about_single = loop.beliefs.single_stream()
-    single_step_s = loop.by_physics(1).step_time_s * about_single.ratio
-    requests, running = here.requests_per_s, here.point.running
-    about_step = about_single if running == 1 else here.about_tpot
+    about_single, single_user_tokens_per_s = decoder.single_stream()
+    step, step_time = loop.decode_step(here, about_single)
+    requests, plain = here.requests_per_s, decoder.replica.plain
     beliefs = {
-        Phase.SERVING: here.about_tpot,
+        loop.tpot_phase: here.about_tpot,
         Phase.TTFT: here.about_ttft,
         Phase.SINGLE_STREAM: about_single,
         Phase.PREFILL: about_prefill,
@@ -233,21 +152,21 @@ def speed(
         load=load,
         prefill=prefill,
         prefill_time_s=prefill_time,
-        input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / gpu_count),
+        input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / reader.gpu_count),
         point=here.point,
-        step=replica.step(running),
-        step_time_s=about_step.around(here.step_time_s * about_step.ratio),
-        single_user_tokens_per_s=about_single.around(load.drafting.acceptance_length_tokens / single_step_s),
+        step=step,
+        step_time_s=step_time,
+        single_user_tokens_per_s=single_user_tokens_per_s,
         ttft_s=here.ttft_s,
         tpot_s=here.tpot_s,
         requests_per_s=requests,
         output_tokens_per_s=requests.scaled(load.osl_tokens),
-        output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / gpu_count),
+        output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / loop.gpu_count),
         meets_target_probability=here.target_probability(target),
         at_target=_rate_at_target(loop, most_at_target),
-        full_step=replica.plain.step(running_limit),
-        full_concurrency=running_limit,
-        plain=replica.plain,
+        full_step=plain.step(loop.fullest_batch),
+        full_concurrency=loop.most,
+        plain=plain,
         cached_share_of_prefill=_cached_share(costs, parameters, load),
         clock_fraction=clock_fraction,
         beliefs=beliefs,
@@ -321,47 +240,38 @@ def _target(resolved: Resolved) -> Target:
     return Target(target.ttft_s, target.tpot_s, statistic)
 
 
-def _concurrency(resolved: Resolved, loop: _Loop, running_limit: int, most_at_target: int | None) -> int:
+def _concurrency(resolved: Resolved, loop: ClosedLoop, most_at_target: int | None) -> int:
     """The asked concurrency, the one that serves the asked rate, or the largest that fits and keeps the target."""
-    asked, remarks = resolved.inputs.workload, resolved.remarks
+    asked, remarks, most = resolved.inputs.workload, resolved.remarks, loop.most
     if asked.concurrency is not None:
-        if asked.concurrency > running_limit:
-            remarks.warn(
-                WarningCode.REQUESTS_QUEUE,
-                f"{asked.concurrency} requests in flight exceed the {running_limit} that run at once: the rest wait",
-            )
         return asked.concurrency
     if asked.request_rate_per_s is not None:
         rate = asked.request_rate_per_s
-        below = largest_concurrency(
-            lambda number: loop.at(number).requests_per_s / rate * JUST_BELOW, most=running_limit
-        )
-        if below == running_limit:
+        below = largest_concurrency(lambda number: loop.at(number).requests_per_s / rate * JUST_BELOW, most=most)
+        if below == most:
             remarks.warn(
                 WarningCode.RATE_NOT_SUSTAINED,
-                f"one replica serves at most {loop.at(running_limit).requests_per_s:.4g} requests/s, less than the "
-                f"{rate:g} asked for; shown at the {running_limit} requests that run at once",
+                f"one replica serves {loop.at(most).requests_per_s:.4g} requests/s with {most} in flight, "
+                f"{loop.most_is}: less than the {rate:g} asked for; shown at these {most}",
             )
-        return remarks.assume(
-            "workload.concurrency", min(below + 1, running_limit), "Little's law at request_rate_per_s"
-        )
+        return remarks.assume("workload.concurrency", min(below + 1, most), "Little's law at request_rate_per_s")
     if most_at_target is None:
-        return remarks.assume("workload.concurrency", running_limit, "the largest that fits, as no target was given")
+        return remarks.assume("workload.concurrency", most, f"{loop.most_is}, as no target was given")
     return remarks.assume(
         "workload.concurrency",
         max(1, most_at_target),
-        "the largest that fits and meets the target" if most_at_target else "one request alone misses the target",
+        f"{loop.most_is} and meets the target" if most_at_target else "one request alone misses the target",
     )
 
 
 JUST_BELOW = 1 + 1e-12  # a rate that is reached exactly is not below
 
 
-def _rate_at_target(loop: _Loop, concurrency: int | None) -> RateAtTarget | None:
+def _rate_at_target(loop: ClosedLoop, concurrency: int | None) -> RateAtTarget | None:
     if not concurrency:
         return None
     requests = loop.estimates(concurrency).requests_per_s
-    return RateAtTarget(concurrency, requests.scaled(loop.replica.load.osl_tokens / loop.gpu_count))
+    return RateAtTarget(concurrency, requests.scaled(loop.load.osl_tokens / loop.gpu_count))
 
 
 def _cached_share(costs: StepCosts, parameters: StepParameters, load: Load) -> float:

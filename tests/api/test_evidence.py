@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from service.api.sizing_examples import EXAMPLES
 from service.app import create_app
 from service.settings import Settings
 from tests.api.assertions import assert_problem
@@ -106,6 +107,17 @@ def test_an_answer_names_stored_runs_that_can_be_read(leaning: TestClient) -> No
     run = leaning.get(f"/benchmark-runs/{first['benchmark_run']}").json()
     assert run["calibrates"]
     assert run["tpot_central_s"] == pytest.approx(first["measured"]["tpot_s"])
+
+
+def test_a_disaggregated_answer_names_stored_runs_of_its_decode_step(leaning: TestClient) -> None:
+    example = EXAMPLES["disaggregated"]["value"]
+    assert example is not None
+    evidence = asked(leaning, example)["evidence"]
+    assert 0 < evidence["distance_fraction"] < 1
+    first = evidence["runs"][0]
+    assert (first["estimate"], first["phase"]) == ("serving.tpot_s", "disaggregated")
+    assert leaning.get(f"/benchmark-runs/{first['benchmark_run']}").status_code == 200
+    assert evidence["next_measurement"] is None
 
 
 def test_an_imported_file_sharpens_the_next_answer(leaning: TestClient) -> None:

@@ -74,6 +74,8 @@ def test_a_config_with_a_bare_infinity_is_read(client: TestClient) -> None:
 
 
 COMPUTE = "/precision/compute"
+POOLS: dict[str, Any] = {"prefill": {"worker_count": 2}, "decode": {"worker_count": 1, "tp": 2}}
+DRAFTING = {"method": "mtp", "draft_tokens": 1, "acceptance_length_tokens": 1.5}
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"accelerator": "gb20"}, "unknown_accelerator", "/accelerator"),
     ({"model": "llama-3.3-70"}, "unknown_model", "/model"),
@@ -88,6 +90,21 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"parallelism": {"tp": 3}}, "parallelism_not_legal", "/parallelism/tp"),
     ({"parallelism": {"tp": 0}}, "request_invalid", "/parallelism/tp"),
     ({"parallelism": "best"}, "request_invalid", "/parallelism"),
+    ({"parallelism": {"prefill": {"tp": 1}}}, "request_invalid", "/parallelism/decode"),
+    ({"parallelism": POOLS | {"tp": 2}}, "request_invalid", "/parallelism/tp"),
+    ({"parallelism": POOLS | {"decode": {"worker_count": 0}}}, "request_invalid", "/parallelism/decode/worker_count"),
+    ({"parallelism": POOLS | {"decode_max_batch": 0}}, "request_invalid", "/parallelism/decode_max_batch"),
+    ({"parallelism": POOLS | {"decode": {"tp": 3}}}, "parallelism_not_legal", "/parallelism/decode/tp"),
+    ({"parallelism": POOLS | {"prefill": {"pp": 2}}}, "invalid_value", "/parallelism/prefill/pp"),
+    ({"parallelism": POOLS | {"decode": {"pp": 2}}}, "invalid_value", "/parallelism/decode/pp"),
+    ({"parallelism": POOLS, "replica_count": "fill"}, "invalid_value", "/replica_count"),
+    ({"parallelism": POOLS, "speculation": DRAFTING}, "invalid_value", "/speculation"),
+    ({"parallelism": POOLS, "engine": {"name": "llama.cpp"}}, "invalid_value", "/engine/name"),
+    (
+        {"parallelism": POOLS | {"decode": {"tp": 16}}, "engine": {"decode_context_parallel_count": 2}},
+        "invalid_value",
+        "/engine/decode_context_parallel_count",
+    ),
     ({"replica_count": "all"}, "request_invalid", "/replica_count"),
     ({"replica_count": 0}, "request_invalid", "/replica_count"),
     ({"precision": {"weights": "fp5"}}, "unknown_choice", "/precision/weights"),
@@ -181,3 +198,35 @@ def test_a_price_gives_a_cost_and_power_a_scope(client: TestClient) -> None:
     assert set(scopes) == {"accelerator", "system", "facility", "provisioned"}
     assert scopes["provisioned"]["kind"] == "published"
     assert scopes["provisioned"]["power_w_per_gpu"]["value"] == 2100
+
+
+def test_a_disaggregated_system_answers_for_both_pools(client: TestClient) -> None:
+    load = {"isl_tokens": 2048, "osl_tokens": 256, "concurrency": 16}
+    document = sized(client, parallelism=POOLS | {"decode_max_batch": 64}, workload=load)
+    assert document["inputs"]["parallelism"] == {
+        "prefill": {"worker_count": 2, "tp": 1, "pp": 1, "ep": 1, "dp": 1},
+        "decode": {"worker_count": 1, "tp": 2, "pp": 1, "ep": 1, "dp": 1},
+        "decode_max_batch": 64,
+    }
+    assert document["inputs"]["gpu_count_per_replica"] == 2 * 1 + 1 * 2
+    prefill, decode = document["pools"]["prefill"], document["pools"]["decode"]
+    assert (prefill["gpu_count"], decode["gpu_count"]) == (2, 2)
+    assert (prefill["memory_fit"]["length_tokens"], decode["memory_fit"]["length_tokens"]) == (2048, 2048 + 256)
+    # Matrices halve under tp 2; norms, which every rank holds, are next to nothing.
+    one, half = (pool["memory_fit"]["weight_bytes_per_gpu"] for pool in (prefill, decode))
+    assert one / half == pytest.approx(2, rel=0.001)
+    assert decode["memory_fit"]["max_concurrency"] == document["memory_fit"]["max_concurrency"]
+    serving = document["serving"]
+    request_s = serving["ttft_s"]["value"] + 255 * serving["tpot_s"]["value"]
+    assert serving["requests_per_s"]["value"] * request_s == pytest.approx(16)
+    assert document["evidence"]["next_measurement"] is None
+    assert sized(client)["pools"] is None
+
+
+def test_a_disaggregated_system_without_room_answers_with_what_is_missing(client: TestClient) -> None:
+    document = sized(client, accelerator="h100-sxm", parallelism=POOLS | {"decode": {"tp": 4}})
+    assert [document["pools"][pool]["memory_fit"]["fits"] for pool in ("prefill", "decode")] == [False, True]
+    missing = document["pools"]["prefill"]["memory_fit"]["shortfall_bytes_per_gpu"]
+    assert document["memory_fit"]["shortfall_bytes_per_gpu"] == missing > 0
+    assert document["memory_fit"]["fits"] is False
+    assert document["serving"] is None

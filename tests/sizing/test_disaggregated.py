@@ -77,6 +77,7 @@ def test_a_limit_on_the_decode_batch_keeps_requests_waiting() -> None:
     assert point.decode_batch == pytest.approx(10)
     assert point.requests_per_s == pytest.approx(50 / 2.0)
     assert point.ttft_s == pytest.approx((200 / 50 - 1) * 2.0)
+    assert point.waiting_s == pytest.approx(point.ttft_s)  # nothing else takes time before decode
 
 
 def test_a_limit_that_is_not_reached_changes_nothing() -> None:
@@ -84,6 +85,7 @@ def test_a_limit_that_is_not_reached_changes_nothing() -> None:
     limited = DisaggregatedSystem(FAST, 2, growing_step, NOTHING_WAITED, osl_tokens=101, decode_max_batch=512)
     # Nothing but decode takes time, so each worker has half of the requests: 10, and 20 ms a step.
     assert limited.at(20) == without.at(20)
+    assert limited.at(20).waiting_s == 0
     assert limited.at(20).decode_batch == pytest.approx(10)
     assert limited.at(20).requests_per_s == pytest.approx(20 / 2.0)
 

@@ -83,7 +83,7 @@ def test_cost_per_token_by_hand() -> None:
         new_prompt_tokens=1000,
         cached_prefix_tokens=0,
         osl_tokens=200,
-        prefill_time_fraction=0.4,
+        prefill_fraction=0.4,
         cached_share_of_prefill=0.0,
     )
     request = (2 * 3.0 + 2 * 1.0 * 0.10) / 3600 / 10

@@ -26,11 +26,6 @@ def asked(evidence: EvidenceStore | None, concurrency: int = 32) -> SizingResult
     return size(inputs, evidence)
 
 
-@pytest.fixture(scope="module")
-def shipped_evidence() -> EvidenceStore:
-    return EvidenceStore.of(evidence_runs(measurements(published_runs(), shipped()).usable))
-
-
 def test_an_empty_store_leaves_every_value_to_the_physics() -> None:
     without, empty = asked(None).speed, asked(EvidenceStore.of()).speed
     assert without is not None
