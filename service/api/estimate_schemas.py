@@ -57,14 +57,17 @@ class NextMeasurementRead(AnswerModel):
     scenario: Experiment
     concurrency: int
     isl_tokens: float
-    osl_tokens: float
+    osl_tokens: float | None = Field(description="null where nothing is decoded")
+    metrics: list[str] = Field(description="what to measure, by the names of POST /benchmark-runs")
     narrows: list[NarrowedRead]
 
 
 class EvidenceRead(AnswerModel):
     """The stored runs that the estimates lean on, at most five each."""
 
-    distance_fraction: float = Field(ge=0, le=1, description="of TPOT; 0: measured right here; 1: the model alone")
+    distance_fraction: float = Field(
+        ge=0, le=1, description="of TPOT: the spread left over that of the model alone. 1: nothing is near"
+    )
     revision: int | None = Field(description="of the stored runs; null where the service leans on none")
     estimates: list[EstimateEvidenceRead]
     runs: list[EvidenceRunRead]

@@ -200,6 +200,7 @@ class PrefillRead(AnswerModel):
     """One prompt alone on the replica, or on a prefill worker; under load see serving.ttft_s."""
 
     time_s: EstimateRead
+    physics_time_s: float = Field(description="the sum of the terms: without what stored runs say")
     input_tokens_per_s_per_gpu: EstimateRead
     bound: Bound
     arithmetic_intensity_flop_per_byte: float
@@ -213,6 +214,7 @@ class DecodeRead(AnswerModel):
 
     batch: int = Field(description="of pools, the mean of a decode worker: times are of the mean, this is rounded")
     step_time_s: EstimateRead
+    physics_time_s: float = Field(description="the sum of the terms: without what stored runs say")
     single_user_tokens_per_s: EstimateRead = Field(
         description="one request alone on the replica, or on a decode worker"
     )
@@ -276,7 +278,7 @@ class CostRead(AnswerModel):
 
 
 class SuitsRead(AnswerModel):
-    suits: bool
+    suits: bool | None = Field(description="null where how fast it is cannot be said")
     because: str
 
 

@@ -304,26 +304,30 @@ def _terms(step: Step) -> list[dict[str, Any]]:
 
 def _prefill(reached: Speed) -> dict[str, Any]:
     step = reached.prefill
+    faster = step.time_s / reached.prefill_time_s.value
     return {
         "time_s": estimate(reached.prefill_time_s),
+        "physics_time_s": step.time_s,
         "input_tokens_per_s_per_gpu": estimate(reached.input_tokens_per_s_per_gpu),
         "bound": step.bound._value_,
         "arithmetic_intensity_flop_per_byte": step.arithmetic_intensity_flop_per_byte,
-        "mfu": step.mfu,
-        "mbu": step.mbu,
+        "mfu": step.mfu * faster,
+        "mbu": step.mbu * faster,
         "terms": _terms(step),
     }
 
 
 def _decode(reached: Speed) -> dict[str, Any]:
     step = reached.step
+    faster = step.time_s / reached.step_time_s.value
     return {
         "batch": reached.point.running,
         "step_time_s": estimate(reached.step_time_s),
+        "physics_time_s": step.time_s,
         "single_user_tokens_per_s": estimate(reached.single_user_tokens_per_s),
         "bound": step.bound._value_,
-        "mbu": step.mbu,
-        "mfu": step.mfu,
+        "mbu": step.mbu * faster,
+        "mfu": step.mfu * faster,
         "terms": _terms(step),
     }
 

@@ -179,7 +179,7 @@ def _speed_lines(answer: dict[str, Any]) -> list[str]:
         chance = serving["meets_target_probability"]
         lines += [
             "",
-            f"speed at {serving['concurrency']} requests in flight (value, and the interval it is expected in)",
+            f"speed at {serving['concurrency']} requests in flight (value, the interval it is expected in, its basis)",
             *_rows(
                 [
                     ("prefill of one prompt", f"{_span(prefill['time_s'])} s, {prefill['bound']}-bound"),
@@ -260,13 +260,14 @@ def _gib(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.2f} GiB"
 
 
-def _span(estimate: dict[str, float], *, scale: float = 1.0) -> str:
+def _span(estimate: dict[str, Any], *, scale: float = 1.0) -> str:
     value, low, high = (estimate[name] * scale for name in ("value", "low", "high"))
-    return f"{value:.4g}" if low == high else f"{value:.4g} ({low:.3g} to {high:.3g})"
+    return f"{value:.4g}" if low == high else f"{value:.4g} ({low:.3g} to {high:.3g}, {estimate['basis']})"
 
 
 def _verdict(suits: dict[str, Any]) -> str:
-    return f"{'suits' if suits['suits'] else 'does not suit'}: {suits['because']}"
+    word = {True: "suits", False: "does not suit", None: "unknown"}[suits["suits"]]
+    return f"{word}: {suits['because']}"
 
 
 def _plain(value: Any) -> str:

@@ -17,7 +17,7 @@ AMORTISED_WEIGHTS_FRACTION = 0.5  # below it, sharing the weights' reads among m
 
 @dataclass(frozen=True, slots=True)
 class Suits:
-    suits: bool
+    suits: bool | None
     because: str
 
 
@@ -33,8 +33,8 @@ def does_not_fit() -> Verdict:
 
 
 def speeds_unknown() -> Verdict:
-    no = Suits(False, "it fits, but how fast it is cannot be said: see the warnings")
-    return Verdict(no, no)
+    unknown = Suits(None, "it fits, but how fast it is cannot be said: see the warnings")
+    return Verdict(unknown, unknown)
 
 
 def verdict(
