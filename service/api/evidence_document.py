@@ -71,7 +71,7 @@ def _next(found: NextMeasurement | None, reached: Speed) -> dict[str, Any] | Non
     load = reached.load
     return {
         "scenario": found.experiment.value,
-        "concurrency": reached.point.concurrency if found.experiment is Experiment.CLOSED_LOOP else 1,
+        "concurrency": reached.point.running if found.experiment is Experiment.CLOSED_LOOP else 1,
         "isl_tokens": load.isl_tokens,
         "osl_tokens": None if found.experiment is Experiment.PREFILL else load.osl_tokens,
         "metrics": [MEASURES[each.phase] for each in found.narrows],

@@ -9,6 +9,7 @@ from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.run_setups import is_decode_alone, run_setup
 from service.catalogue.snapshot import Snapshot
 from service.errors import AmbiguousName, ServiceError
+from service.sizing.accelerator import Accelerator
 from service.sizing.language_model import LanguageModel
 from service.sizing.run_identity import Configuration, Point, Run, configuration_of
 from service.sizing.run_terms import (
@@ -24,6 +25,7 @@ from service.sizing.run_time import FITTED_VALUES, run_time
 # A flag keeps a run out of calibration, except where it does not touch the time that is compared.
 HARMLESS_FLAGS = ("secondary source", "power sensor scope", "power summed or per GPU", "power mean may")
 MOST_TIME_BEFORE_FIRST_TOKEN = 0.25  # of a request's time, where nothing but prompts is waited for
+SHORTEST_S, LONGEST_S = 1e-9, 1e9
 MOST_OVERSUBSCRIBED = 2.0  # requests over those that memory holds: KV caches may be half as wide as is assumed
 
 PHASES_BY_SCENARIO: Mapping[str, Phase] = {
@@ -78,14 +80,15 @@ def measurements(published: Iterable[PublishedRun], snapshot: Snapshot) -> Measu
 
 
 def evidence_runs(usable: Iterable[Measurement], numbers: Mapping[str, float] = FITTED_VALUES) -> list[Run]:
-    """As evidence, with residuals against the physics of these numbers."""
+    """As evidence, with residuals against the physics of these numbers; without those that it has no time for."""
     listed = list(usable)
     if not listed:
         return []
     predicted = run_time(stacked(each.terms for each in listed), numbers)
     return [
-        Run(each.id, each.configuration, point_of(each, tuple(shares)), log(each.value_s / float(time_s)), each.value_s)
-        for each, time_s, shares in zip(listed, predicted.time_s, predicted.shares.tolist(), strict=True)
+        Run(each.id, each.configuration, point_of(each, tuple(shares)), log(each.value_s / time_s), each.value_s)
+        for each, time_s, shares in zip(listed, predicted.time_s.tolist(), predicted.shares.tolist(), strict=True)
+        if SHORTEST_S < time_s < LONGEST_S
     ]
 
 
@@ -121,24 +124,37 @@ def _phases(run: PublishedRun) -> tuple[Phase, ...]:
 
 def _measurement(name: str, run: PublishedRun, phase: Phase, snapshot: Snapshot) -> Measurement | str:
     """Or why not."""
-    if unusable := _unusable(run, phase):
+    value_s = _value_s(run, phase)
+    if value_s is None:
+        return f"its {phase} time is not stated"
+    if unusable := _unusable(run, phase, value_s):
         return unusable
-    value_s, model = _value_s(run, phase), _model(run, snapshot)
-    if run.accelerator is None:
+    records = _records(run, snapshot)
+    if isinstance(records, str):
+        return records
+    accelerator, model = records
+    try:
+        setup = run_setup(run, phase, accelerator=accelerator, model=model)
+        return setup if isinstance(setup, str) else _compared(name, run, setup, value_s)
+    except ServiceError as error:
+        return f"{type(error).__name__}: {run.accelerator} {run.model}"
+    except (ArithmeticError, ValueError, MemoryError):  # figures of no real machine: one run must not stop all others
+        return f"what it states of {run.accelerator} and {run.model} leads to no time"
+
+
+def _records(run: PublishedRun, snapshot: Snapshot) -> tuple[Accelerator, LanguageModel] | str:
+    """The accelerator and the model, retired ones included; or which of them is not known."""
+    accelerator, model = snapshot.accelerators.named(run.accelerator or ""), _model(run, snapshot)
+    if accelerator is None:
         return f"accelerator {run.accelerator_as_published} is not in the catalogue"
     if model is None:
         return f"model {run.model} is not in the catalogue"
-    if value_s is None:
-        return f"its {phase} time is not stated"
-    accelerator = snapshot.accelerators.find(run.accelerator).accelerator
-    try:
-        setup = run_setup(run, phase, accelerator=accelerator, model=model)
-        return _compared(name, run, setup, value_s) if isinstance(setup, RunSetup) else setup
-    except ServiceError as error:
-        return f"{type(error).__name__}: {run.accelerator} {run.model}"
+    return accelerator.accelerator, model
 
 
-def _unusable(run: PublishedRun, phase: Phase) -> str | None:
+def _unusable(run: PublishedRun, phase: Phase, value_s: float) -> str | None:
+    if not SHORTEST_S < value_s < LONGEST_S:
+        return f"a {phase} time of {value_s:.3g} s is no measurement"
     if not is_usable(run) or run.is_percentile_row:
         return "quality remarks"
     if phase in (Phase.SERVING, Phase.TTFT) and waits_for_a_place(run):

@@ -9,6 +9,7 @@ RELEASED_BY: Mapping[tuple[str, str], str] = {
     ("vllm", "0.12.0"): "2025-12-17",  # ai-dynamo/aiconfigurator pull request 181 supports it
 }
 
+OLDEST_YEARS = 10.0  # no engine of today is older
 MIDDLE = (0, 7, 15)  # the month and day that stand for those not stated
 
 
@@ -29,4 +30,4 @@ def engine_age_years(engine: str | None, version: str | None, measured_on: str |
         return 0.0
     stated = [int(part) for part in day_out.split("-")]
     year, month, day = (*stated, *MIDDLE[len(stated) :])
-    return max(0.0, 2026.0 - (year + (month - 1) / 12 + (day - 1) / 365))
+    return min(max(0.0, 2026.0 - (year + (month - 1) / 12 + (day - 1) / 365)), OLDEST_YEARS)

@@ -61,6 +61,10 @@ class LiveEvidence:
             self._lock.release()
 
     def _read(self, session: Session, snapshot: Snapshot) -> None:
+        if not self.current.is_complete:  # a load that was broken off starts anew
+            self.current = Evidence(EvidenceStore.of(), 0, is_complete=False)
+        if self._snapshot is not None and snapshot.revision < self._snapshot.revision:
+            snapshot = self._snapshot  # another thread was faster
         revision = self.current.revision
         if evidence_revision(session.connection()) != revision:
             changes = changes_since(session, revision, _can_be_evidence())
@@ -93,10 +97,8 @@ def shipped_evidence(snapshot: Snapshot) -> Evidence:
 def evidence_of(runs: Iterable[BenchmarkRun], snapshot: Snapshot) -> list[Run]:
     """A run gives one piece of evidence for each phase that it measured."""
     usable = measurements((published_of(run) for run in runs), snapshot).usable
-    return [
-        replace(run, id=_evidence_id(each.published.series, run.configuration.phase))
-        for each, run in zip(usable, evidence_runs(usable), strict=True)
-    ]
+    run_ids = {each.id: each.published.series for each in usable}
+    return [replace(run, id=_evidence_id(run_ids[run.id], run.configuration.phase)) for run in evidence_runs(usable)]
 
 
 def why_not_evidence(run: BenchmarkRun, snapshot: Snapshot) -> list[str]:

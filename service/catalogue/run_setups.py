@@ -12,6 +12,7 @@ from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Precision
 from service.sizing.run_terms import LLAMA_CPP, TENSORRT_LLM, Phase, RunSetup, engine_number
 
+MOST_DEVICES = 4096
 DECODE_ALONE_FLAGS = ("decode phase only", "output window excludes the first prefill")
 UNIFORM_LENGTHS_FRACTION = 0.9  # InferenceX draws lengths evenly between 0.8 and 1.0 of the nominal ones
 UNIFORM_LENGTHS = "drawn from 0.8 to 1.0 of the nominal lengths"
@@ -49,13 +50,15 @@ def run_setup(run: PublishedRun, phase: Phase, *, accelerator: Accelerator, mode
     if scheme is None:
         return f"weights in {run.weights}" if run.weights else "weights not stated"
     if lengths is None:
-        return "lengths not stated"
+        return "lengths not stated, or of less than a token"
+    if phase is not Phase.DISAGGREGATED and run.tp and not run.tp.isdecimal():
+        return f"the layout {run.tp} is of a disaggregated system"
     engine = run.engine or ""
     placed = _decode_worker(run, model, lengths[1]) if phase is Phase.DISAGGREGATED else _replica(run, phase)
     if placed is None:
         return "workers or concurrency of a disaggregated system not stated"
     layout, split, batch = placed
-    if unfit := _unfit(run, phase, placed, accelerator):
+    if unfit := _unfit(run, phase, placed, accelerator, model):
         return unfit
     return RunSetup(
         phase=phase,
@@ -77,8 +80,14 @@ def run_setup(run: PublishedRun, phase: Phase, *, accelerator: Accelerator, mode
     )
 
 
-def _unfit(run: PublishedRun, phase: Phase, placed: "Placed", accelerator: Accelerator) -> str | None:
+def _unfit(
+    run: PublishedRun, phase: Phase, placed: "Placed", accelerator: Accelerator, model: LanguageModel
+) -> str | None:
     """What is said of devices and load, and does not go together."""
+    if placed.layout.pp > model.layer_count or placed.layout.device_count > MOST_DEVICES:
+        return f"{placed.layout.pp} pipeline stages, {placed.layout.device_count} devices of one replica"
+    if placed.batch is not None and placed.batch <= 0.5:
+        return f"a batch of {placed.batch:.3g}"
     if phase is not Phase.DISAGGREGATED:
         if run.gpu_count is None:
             return "GPU count not stated"
@@ -135,7 +144,7 @@ def _lengths(run: PublishedRun, phase: Phase) -> tuple[float, float] | None:
         isl, osl = SHORT_PROMPT_TOKENS if isl is None else isl, SHORT_ANSWER_TOKENS if osl is None else osl
     if phase is Phase.PREFILL:
         osl = 1.0
-    if isl is None or osl is None:
+    if isl is None or osl is None or osl < 1 or 0 < isl < 1:
         return None
     is_drawn = run.source.startswith("InferenceX") or run.lengths_note == UNIFORM_LENGTHS
     share = UNIFORM_LENGTHS_FRACTION if is_drawn else 1.0

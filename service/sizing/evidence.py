@@ -10,7 +10,6 @@ which runs are stored, not on the order in which they came, and one question is 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby
 from math import log2
 from operator import attrgetter, itemgetter
@@ -38,7 +37,7 @@ from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
-FIRST, PLACE = attrgetter("first"), itemgetter(0, 1)
+FIRST, PLACE = attrgetter("first"), itemgetter(0, 1, 2)
 KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence. Those of
@@ -64,7 +63,7 @@ class _Entry:
     members: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class EvidenceStore:
     """Stored runs, by configuration: ``EvidenceStore.of(runs)``, ``with_runs``, ``without_runs``.
 
@@ -79,6 +78,7 @@ class EvidenceStore:
     width_factors: Mapping[Phase, tuple[float, ...]]
     _codes: Codes = field(default_factory=Codes)
     _near: dict[Configuration, Neighbourhood] = field(default_factory=dict)
+    _stored_groups: dict[tuple[str | None, Phase], bool] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -120,10 +120,11 @@ class EvidenceStore:
             run_count=self.run_count + added,
             quarantined=quarantined,
             _near={},
+            _stored_groups={},
         )
 
     def _cell(self, key: Configuration) -> Cell:
-        return self.cells.get(key) or Cell(key, tuple(self._codes.of(key)), (), NO_NUMBERS)
+        return self.cells.get(key) or Cell(key, tuple(self._codes.of_stored(key)), (), NO_NUMBERS)
 
     def refine(self, configuration: Configuration, point: Point) -> Refinement:
         """What the stored runs say about one predicted time."""
@@ -138,7 +139,7 @@ class EvidenceStore:
             self._near.clear()
         found = Neighbourhood.of(
             configuration,
-            self._codes.of(configuration),
+            self._codes.of_asked(configuration),
             self._nearest_runs(configuration),
             kernel=self._kernel(configuration.phase),
             width_factors=self._width_factors(configuration),
@@ -150,18 +151,11 @@ class EvidenceStore:
         """Wider while no run of the hardware group is stored."""
         phase, group = configuration.phase, configuration.hardware_group
         alike = PHASE_ALIKE[PHASES.index(phase)]
-        is_stored = any(alike[PHASES.index(each)] for each in self._phases_by_hardware_group.get(group, ()))
-        wider = 1.0 if is_stored else unseen_width(group, phase)
+        if (group, phase) not in self._stored_groups:
+            cells = (cell for key, cell in self.cells.items() if key.hardware_group == group and cell.ids)
+            self._stored_groups[group, phase] = any(alike[cell.phase] for cell in cells)
+        wider = 1.0 if self._stored_groups[group, phase] else unseen_width(group, phase)
         return tuple(wider * factor for factor in self.width_factors[phase])
-
-    @cached_property
-    def _phases_by_hardware_group(self) -> Mapping[str | None, set[Phase]]:
-        """What is stored of each group."""
-        found: dict[str | None, set[Phase]] = {}
-        for key, cell in self.cells.items():
-            if cell.ids:
-                found.setdefault(key.hardware_group, set()).add(key.phase)
-        return found
 
     def _kernel(self, phase: Phase) -> Kernel:
         return self.kernels[phase is Phase.TTFT]
@@ -169,7 +163,8 @@ class EvidenceStore:
     def _nearest_runs(self, configuration: Configuration) -> list[tuple[Cell, int]]:
         """The ``POOL_SIZE`` runs most alike at no distance, whatever the load that is asked about.
 
-        Ties go by device count, distance from the reference point and id. Groups are scored at once; only those that
+        Ties go by device count, then one run of each point before the second of any, distance from the
+        reference point and id. Groups are scored at once; only those that
         can hold one of the runs are opened.
         """
         entries = sorted(self._entries(configuration), key=lambda each: (-each.score, each.apart))
@@ -177,7 +172,7 @@ class EvidenceStore:
         for _, tied in groupby(entries, key=lambda each: (each.score, each.apart)):
             cells = sorted((cell for entry in tied for cell in entry.members), key=FIRST)[:POOL_SIZE]
             runs = sorted((run for cell in cells for run in cell.placed), key=PLACE)
-            chosen.extend((cell, row) for _, _, row, cell in runs[: POOL_SIZE - len(chosen)])
+            chosen.extend((cell, row) for *_, row, cell in runs[: POOL_SIZE - len(chosen)])
             if len(chosen) == POOL_SIZE:
                 break
         return chosen
@@ -187,7 +182,7 @@ class EvidenceStore:
 
         A campaign is of one release, so that nothing else sets a group's members apart.
         """
-        kernel, index, codes = self._kernel(configuration.phase), self.index, self._codes.of(configuration)
+        kernel, index, codes = self._kernel(configuration.phase), self.index, self._codes.of_asked(configuration)
         phase_alike = PHASE_ALIKE[PHASES.index(configuration.phase)]
         own = index.by_release.get(codes[RELEASE], ()) if codes[RELEASE] >= 0 else ()
         own = tuple(cell for cell in own if phase_alike[cell.phase])
@@ -237,7 +232,7 @@ class EvidenceStore:
         rows, scores = rows[usable], scores[usable]
         if len(rows) > most:
             apart = np.abs(index.device_log2[rows] - devices_log2)
-            rank = scores - 1e-6 * np.minimum(apart, 10.0) - 1e-9 * np.minimum(index.nearest[rows], 100.0)
+            rank = scores - 1e-9 * np.minimum(apart, 10.0) - 1e-12 * np.minimum(index.nearest[rows], 100.0)
             best = rank >= np.partition(rank, -most)[-most]
             rows, scores = rows[best], scores[best]
         return rows, scores

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from math import inf, log2, sqrt
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -89,10 +90,18 @@ class Cell:
         return float(self.numbers[0, REFERENCE_AT]), self.ids[0]
 
     @cached_property
-    def placed(self) -> list[tuple[float, str, int, "Cell"]]:
-        """As many of its runs as a pool can take, in that order."""
-        distances = self.numbers[:POOL_SIZE, REFERENCE_AT].tolist()
-        return [(distance, self.ids[row], row, self) for row, distance in enumerate(distances)]
+    def placed(self) -> list[tuple[int, float, str, int, "Cell"]]:
+        """As many of its runs as a pool can take: one of each point, then the second of each, so that repeats of some
+        points do not keep others out."""
+        repeats: dict[tuple[float, ...], int] = {}
+        found = []
+        for row, (at, distance) in enumerate(
+            zip(self.numbers[:, :COORDINATE_COUNT].tolist(), self.numbers[:, REFERENCE_AT].tolist(), strict=True)
+        ):
+            point = tuple(at)
+            repeats[point] = repeats.get(point, -1) + 1
+            found.append((repeats[point], distance, self.ids[row], row, self))
+        return sorted(found, key=itemgetter(0, 1, 2))[:POOL_SIZE]
 
     def with_runs(self, runs: Sequence[Run]) -> "Cell":
         known = set(self.ids)
@@ -193,9 +202,13 @@ class Codes:
         self._codes: dict[tuple[int, Names], int] = {}
         self._next = count()
 
-    def of(self, configuration: Configuration) -> list[int]:
+    def of_stored(self, configuration: Configuration) -> list[int]:
         """In the order of the kernel's components; unknown is negative."""
         return [
             -1 if name is None else self._codes.setdefault((column, name), next(self._next))
             for column, name in enumerate(names(configuration))
         ]
+
+    def of_asked(self, configuration: Configuration) -> list[int]:
+        """The same of a question: what no stored run has is as good as unknown, and is not kept."""
+        return [self._codes.get((column, name), -1) for column, name in enumerate(names(configuration))]

@@ -260,6 +260,7 @@ def _products(kernel: Kernel, pool: Runs) -> Array:
 def _trusted_inverse(kernel: Kernel, pool: Runs, residuals: NDArray[np.float64]) -> Array:
     """Of the pool's covariance. A run that the others miss by more than two sd is trusted less."""
     prior = covariance(kernel, PHASE_ALIKE, pool, pool)
+    np.fill_diagonal(prior, kernel.variance)  # a run is itself, also in what is not known of it
     inverse = np.asarray(np.linalg.inv(prior + kernel.noise**2 * np.eye(len(residuals))), dtype=np.float64)
     missed_sd = np.abs(inverse @ residuals) / np.sqrt(np.diag(inverse))
     noise = kernel.noise**2 * np.minimum(np.maximum(missed_sd / OUTLIER_SD, 1.0) ** 4, MOST_NOISE)

@@ -200,8 +200,6 @@ def largest_concurrency_near(
 ) -> int:
     """As ``largest_concurrency(share_of_limit)``, in fewer calls: it is the guess times a ratio that hardly moves.
 
-    The share of the next larger concurrency is taken by the ratio at this one.
-
     >>> largest_concurrency_near(lambda c: c / 37, lambda c: c / 50, most=1024)
     37
     """
@@ -212,7 +210,7 @@ def largest_concurrency_near(
         if share > 1 and found == 1:
             return 0
         ratio = share / guessed_share(found)
-        if share <= 1 and (found == most or guessed_share(found + 1) * ratio > 1):
+        if share <= 1 and (found == most or (guessed_share(found + 1) * ratio > 1 and share_of_limit(found + 1) > 1)):
             return found
     return largest_concurrency(share_of_limit, most=most)
 

@@ -74,7 +74,7 @@ def test_the_same_content_again_is_the_same_run_and_says_what_was_said_otherwise
     again = send(client, ("renamed.json", SERVE), metadata={**KNOWN, "precision": "bf16"})
     assert again.status_code == 201
     (file,) = again.json()["files"]
-    assert file["runs"] == [{"id": first["runs"][0]["id"], "already_stored": True}]
+    assert file["runs"] == [{"id": first["runs"][0]["id"], "already_stored": True, "not_leant_on": []}]
     assert any("another weights" in warning for warning in file["warnings"])
     assert len(users_runs(client)) == 1
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from math import log2
 
 import pytest
@@ -12,7 +13,7 @@ from service.catalogue.accelerators import ACCELERATORS
 from service.catalogue.benchmark_records import BenchmarkRun, Details, RunScenario, StoredMetric, main_figures
 from service.catalogue.benchmarks import delete_run, evidence_writing, save_runs
 from service.catalogue.live import LiveCatalogue
-from service.catalogue.live_evidence import evidence_ids
+from service.catalogue.live_evidence import evidence_ids, evidence_of, why_not_evidence
 from service.catalogue.records import replace_record, writing
 from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import RESIDUAL_AT
@@ -155,3 +156,27 @@ def test_lengths_that_inferencex_draws_are_nine_tenths_of_the_nominal_ones(engin
     }
     assert isl[f"{drawn.id} serving"] == pytest.approx(log2(0.9 * 1024 + 128))
     assert isl[f"{exact.id} serving"] == pytest.approx(log2(1024 + 128))
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"isl_mean_tokens": 0.1, "osl_mean_tokens": 0.1},
+        {"tpot_central_s": 1e-300},
+        {"tpot_central_s": 1e300},
+        {"concurrency": 1e18},
+        {"gpu_count": None, "tp": None},
+        {"tp": 8},
+        {"pp": 2**30, "gpu_count": 2**31 - 1},
+        {"layout": "P8/D16 GPUs"},
+        {"scenario": RunScenario.CLOSED_LOOP_DISAGGREGATED, "layout": "P1xTP1/D1xTP1", "tpot_central_s": 0.0},
+    ],
+)
+def test_figures_of_no_real_machine_are_no_evidence_and_stop_no_other(
+    live: LiveCatalogue, absurd: dict[str, object]
+) -> None:
+    runs = [measured(1, **absurd), measured(2)]
+    found = evidence_of([replace(run, id=str(number)) for number, run in enumerate(runs)], live.snapshot)
+    assert [each.id for each in found] == ["1 serving"]
+    assert why_not_evidence(runs[0], live.snapshot)
+    assert why_not_evidence(runs[1], live.snapshot) == []

@@ -126,6 +126,33 @@ def test_what_is_unknown_equals_nothing() -> None:
     assert store.refine(unknown, POINT).basis is not Basis.MEASURED
 
 
+def test_what_is_unknown_of_a_run_counts_as_its_own() -> None:
+    """A run of an unknown engine shares less with the question and is as uncertain as any: K / (prior + noise)."""
+    unknown = replace(CONFIGURATION, engine=None, engine_version=None)
+    near = EvidenceStore.of([replace(RUN, configuration=unknown)]).about(CONFIGURATION)
+    k = RATES_KERNEL
+    common = dict(zip(COMMON, k.common, strict=True))
+    shared = k.regime**2 + common["accelerator"] ** 2 + common["model"] ** 2 + common["model_accelerator"] ** 2
+    (lean,) = near.leans_on(near.at(POINT))
+    assert lean.weight == pytest.approx(shared / (k.variance + k.noise**2))
+
+
+def test_repeats_of_one_point_keep_no_other_point_out() -> None:
+    repeats = [replace(RUN, id=f"night {number:03}", log_residual=0.1) for number in range(POOL_SIZE + 4)]
+    far = replace(POINT, batch=512.0)
+    store = EvidenceStore.of([*repeats, replace(RUN, id="far", point=far, log_residual=0.4)])
+    near = store.about(CONFIGURATION)
+    assert near.leans_on(near.at(far))[0].run == "far"
+    assert near.at(far).basis is Basis.MEASURED
+
+
+def test_a_question_leaves_nothing_behind() -> None:
+    store = EvidenceStore.of([RUN])
+    for version in range(3):
+        store.refine(replace(CONFIGURATION, engine_version=f"asked {version}"), POINT)
+    assert len(store._codes._codes) == sum(name is not None for name in names(CONFIGURATION))
+
+
 def test_an_absurd_run_is_kept_out_and_named() -> None:
     absurd = replace(RUN, id="absurd", log_residual=1.3)  # 3.7 times slower than the physics; the limit is e^1.2
     store = EvidenceStore.of([absurd])
