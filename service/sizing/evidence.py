@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import log2
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -31,13 +31,15 @@ from service.sizing.evidence_index import (
     Codes,
     Index,
     group,
+    spread,
 )
 from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Array, Kernel
 from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
-FIRST, PLACE = attrgetter("first"), itemgetter(0, 1, 2)
+FIRST = attrgetter("first")
+MOST_TIED_CELLS: Final = 1000  # equally alike configurations that are looked at
 KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence. Those of
@@ -170,9 +172,9 @@ class EvidenceStore:
         entries = sorted(self._entries(configuration), key=lambda each: (-each.score, each.apart))
         chosen: list[tuple[Cell, int]] = []
         for _, tied in groupby(entries, key=lambda each: (each.score, each.apart)):
-            cells = sorted((cell for entry in tied for cell in entry.members), key=FIRST)[:POOL_SIZE]
-            runs = sorted((run for cell in cells for run in cell.placed), key=PLACE)
-            chosen.extend((cell, row) for *_, row, cell in runs[: POOL_SIZE - len(chosen)])
+            cells = sorted((cell for entry in tied for cell in entry.members), key=FIRST)[:MOST_TIED_CELLS]
+            runs = spread(run for cell in cells for run in cell.placed)
+            chosen.extend((run.cell, run.row) for run in runs[: POOL_SIZE - len(chosen)])
             if len(chosen) == POOL_SIZE:
                 break
         return chosen

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import count
 from math import inf, log2, sqrt
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,18 +90,14 @@ class Cell:
         return float(self.numbers[0, REFERENCE_AT]), self.ids[0]
 
     @cached_property
-    def placed(self) -> list[tuple[int, float, str, int, "Cell"]]:
-        """As many of its runs as a pool can take: one of each point, then the second of each, so that repeats of some
-        points do not keep others out."""
-        repeats: dict[tuple[float, ...], int] = {}
-        found = []
-        for row, (at, distance) in enumerate(
-            zip(self.numbers[:, :COORDINATE_COUNT].tolist(), self.numbers[:, REFERENCE_AT].tolist(), strict=True)
-        ):
-            point = tuple(at)
-            repeats[point] = repeats.get(point, -1) + 1
-            found.append((repeats[point], distance, self.ids[row], row, self))
-        return sorted(found, key=itemgetter(0, 1, 2))[:POOL_SIZE]
+    def placed(self) -> "list[Placed]":
+        """As many of its runs as a pool can take."""
+        ats, distances = self.numbers[:, :COORDINATE_COUNT].tolist(), self.numbers[:, REFERENCE_AT].tolist()
+        runs = (
+            Placed(distance, run_id, tuple(at), row, self)
+            for row, (at, distance, run_id) in enumerate(zip(ats, distances, self.ids, strict=True))
+        )
+        return spread(runs)[:POOL_SIZE]
 
     def with_runs(self, runs: Sequence[Run]) -> "Cell":
         known = set(self.ids)
@@ -117,6 +113,29 @@ class Cell:
 
 
 NO_NUMBERS = np.empty((0, REFERENCE_AT + 1))
+
+
+class Placed(NamedTuple):
+    """A run where the order of a pool has it."""
+
+    reference_distance: float
+    run_id: str
+    point: tuple[float, ...]
+    row: int
+    cell: Cell
+
+
+def spread(runs: Iterable[Placed]) -> list[Placed]:
+    """One run of each point, then the second of each, by distance from the reference point and id.
+
+    So repeats of some points, which a nightly test makes, keep no other point out of a pool.
+    """
+    repeats: dict[tuple[float, ...], int] = {}
+    ranked = []
+    for run in sorted(runs, key=itemgetter(0, 1)):
+        repeats[run.point] = repeats.get(run.point, -1) + 1
+        ranked.append((repeats[run.point], run.reference_distance, run.run_id, run))
+    return [run for *_, run in sorted(ranked, key=itemgetter(0, 1, 2))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

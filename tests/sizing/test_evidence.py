@@ -138,7 +138,15 @@ def test_what_is_unknown_of_a_run_counts_as_its_own() -> None:
 
 
 def test_repeats_of_one_point_keep_no_other_point_out() -> None:
-    repeats = [replace(RUN, id=f"night {number:03}", log_residual=0.1) for number in range(POOL_SIZE + 4)]
+    repeats = [
+        replace(
+            RUN,
+            id=f"night {number:03}",
+            log_residual=0.1,
+            configuration=replace(CONFIGURATION, campaign=f"colleague {number % 60}"),
+        )
+        for number in range(POOL_SIZE + 40)
+    ]
     far = replace(POINT, batch=512.0)
     store = EvidenceStore.of([*repeats, replace(RUN, id="far", point=far, log_residual=0.4)])
     near = store.about(CONFIGURATION)
