@@ -41,7 +41,7 @@ class EstimateEvidenceRead(AnswerModel):
     estimate: str
     distance_fraction: float = Field(ge=0, le=1)
     noise_floor_fraction: float | None = Field(
-        description="spread between runs of the very same thing: no interval gets narrower"
+        description="spread between runs of the very same thing, as fitted: one sd of the logarithm"
     )
 
 

@@ -175,7 +175,10 @@ def _compared(name: str, run: PublishedRun, setup: RunSetup, value_s: float) -> 
         parallelism=setup.parallelism,
         device_count=max(setup.parallelism.device_count, setup.layer_split_devices),
         is_drafted=setup.is_drafted,
-        flags=run.flags._replace(kv_cache=setup.kv_cache if run.kv_cache else None),
+        flags=run.flags._replace(
+            kv_cache=setup.kv_cache if run.kv_cache else None,
+            speculation=run.flags.speculation if run.flags.is_drafted else None,
+        ),
         campaign=f"{run.source} / {run.engine_version or '-'}",
     )
     return Measurement(name, run, setup, run_terms(setup), configuration, value_s)

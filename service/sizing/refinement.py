@@ -95,7 +95,7 @@ class Belief:
 
     @property
     def noise_floor(self) -> float | None:
-        """Spread between runs of the very same thing (one sd of ln): no interval gets narrower."""
+        """Spread between runs of the very same thing, as fitted: one sd of ln."""
         return self.near.kernel.noise if self.near else None
 
     @property
@@ -205,7 +205,7 @@ class LeaningOnRuns:
         for term in step.terms:
             seconds[SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"] += term.time_s
         shares = _fractions(list(seconds.values()))
-        return self._about(Phase.PREFILL, Point(1.0, self.replica.load.isl_tokens, 1.0, shares))
+        return self._about(Phase.PREFILL, Point(1.0, self.replica.load.new_prompt_tokens, 1.0, shares))
 
     def corrected(self, point: ServingPoint) -> ServingPoint:
         """The point of ``at``, for less."""

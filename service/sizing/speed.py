@@ -11,6 +11,7 @@ from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
 from service.sizing.parameters import StepParameters
+from service.sizing.precision import Precision
 from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
 from service.sizing.remarks import Remarks, WarningCode
@@ -195,7 +196,7 @@ def _beliefs(
             is_drafted=resolved.drafting.draft_tokens > 0,
             flags=EngineFlags(
                 speculation=inputs.speculation.method if inputs.speculation else None,
-                kv_cache=inputs.precision.kv_cache,
+                kv_cache=Precision.BF16 if inputs.precision.kv_cache is Precision.FP16 else inputs.precision.kv_cache,
                 max_num_seqs=inputs.engine.max_num_seqs,
                 max_num_batched_tokens=inputs.engine.max_num_batched_tokens,
                 prefix_caching=inputs.engine.prefix_caching,
