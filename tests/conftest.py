@@ -28,22 +28,31 @@ def _settings_of_the_machine_do_not_reach_the_tests(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture(params=BOTH)
-def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database without tables, of its own for each test."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'sizing.db'}"
+        yield f"sqlite:///{tmp_path / 'sizing.db'}"
+        return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.create_database()
+    url = server.create_database()
+    yield url
+    server.drop_database(url)
 
 
 @pytest.fixture(params=BOTH)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database with the shipped catalogue, of its own for each test."""
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database with the shipped catalogue, of its own for each test, and gone with it: each takes tens of MB."""
     if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("_loaded_sqlite"), tmp_path / "sizing.db")
-        return f"sqlite:///{tmp_path / 'sizing.db'}"
+        file = tmp_path / "sizing.db"
+        shutil.copy(request.getfixturevalue("_loaded_sqlite"), file)
+        yield f"sqlite:///{file}"
+        for path in tmp_path.glob("sizing.db*"):
+            path.unlink()
+        return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.create_database(template=request.getfixturevalue("_loaded_postgres"))
+    url = server.create_database(template=request.getfixturevalue("_loaded_postgres"))
+    yield url
+    server.drop_database(url)
 
 
 @pytest.fixture
