@@ -34,14 +34,13 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         yield f"sqlite:///{tmp_path / 'sizing.db'}"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    url = server.create_database()
-    yield url
-    server.drop_database(url)
+    yield server.create_database()
 
 
 @pytest.fixture(params=BOTH)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database with the shipped catalogue, of its own for each test, and gone with it: each takes tens of MB."""
+    """A database with the shipped catalogue, of its own for each test. Each takes tens of MB: a file goes with its test,
+    those of Postgres with their server, since to drop one takes longer than to make it."""
     if request.param == "sqlite":
         file = tmp_path / "sizing.db"
         shutil.copy(request.getfixturevalue("_loaded_sqlite"), file)
@@ -50,9 +49,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
             path.unlink()
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    url = server.create_database(template=request.getfixturevalue("_loaded_postgres"))
-    yield url
-    server.drop_database(url)
+    yield server.create_database(template=request.getfixturevalue("_loaded_postgres"))
 
 
 @pytest.fixture

@@ -56,12 +56,6 @@ class PostgresServer:
             connection.execute(statement.format(sql.Identifier(name), sql.Identifier(source or "")))
         return self._url(name).render_as_string(hide_password=False)
 
-    def drop_database(self, url: str) -> None:
-        """Delete a database, whoever is still connected: a thousand of them take gigabytes, and as long to delete."""
-        statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
-        with self._connect() as connection:
-            connection.execute(statement.format(sql.Identifier(make_url(url).database or "")))
-
     def wait_until_ready(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         end_s = time.monotonic() + START_LIMIT_S
         while True:

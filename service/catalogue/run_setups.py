@@ -86,7 +86,7 @@ def _unfit(
     """What is said of devices and load, and does not go together."""
     if placed.layout.pp > model.layer_count or placed.layout.device_count > MOST_DEVICES:
         return f"{placed.layout.pp} pipeline stages, {placed.layout.device_count} devices of one replica"
-    if placed.batch is not None and placed.batch <= 0.5:
+    if phase is not Phase.DISAGGREGATED and placed.batch is not None and placed.batch <= 0.5:
         return f"a batch of {placed.batch:.3g}"
     if phase is not Phase.DISAGGREGATED:
         if run.gpu_count is None:
