@@ -39,8 +39,11 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 @pytest.fixture(params=BOTH)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database with the shipped catalogue, of its own for each test. Each takes tens of MB: a file goes with its test,
-    those of Postgres with their server, since to drop one takes longer than to make it."""
+    """A database with the shipped catalogue, of its own for each test.
+
+    Each takes tens of MB: a file goes with its test, those of Postgres with their server, as dropping one takes longer
+    than making it.
+    """
     if request.param == "sqlite":
         file = tmp_path / "sizing.db"
         shutil.copy(request.getfixturevalue("_loaded_sqlite"), file)
