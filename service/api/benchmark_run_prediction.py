@@ -13,11 +13,9 @@ from service.api.evidence_document import MEASURES, leant_on
 from service.api.problems import problem_responses
 from service.api.sizing_document import estimate
 from service.api.strict_json import StrictJsonRoute
-from service.catalogue.benchmark_evidence import evidence_runs, measurements
 from service.catalogue.benchmarks import UnknownBenchmarkRun, get_run
 from service.catalogue.live import LiveCatalogue
-from service.catalogue.live_evidence import evidence_ids, why_not_evidence
-from service.catalogue.stored_evidence import published_of
+from service.catalogue.live_evidence import evidence_about, evidence_ids
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
 from service.sizing.run_identity import Run, as_question
@@ -67,12 +65,11 @@ def run_prediction(run_id: str, catalogue: LiveCatalogue) -> dict[str, Any]:
         run = get_run(session, run_id)
     evidence = catalogue.evidence.current if catalogue.evidence else None
     store = evidence.store.without_runs(evidence_ids([run.id])) if evidence else EvidenceStore.of()
-    found = measurements([published_of(run)], catalogue.snapshot)
-    reasons = why_not_evidence(run, catalogue.snapshot)
+    runs, reasons = evidence_about(run, catalogue.snapshot)
     return {
         "benchmark_run": run.id,
         "evidence_revision": evidence.revision if evidence else None,
-        "predictions": [_prediction(each, store) for each in evidence_runs(found.usable)],
+        "predictions": [_prediction(each, store) for each in runs],
         "not_leant_on": reasons,
     }
 

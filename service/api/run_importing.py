@@ -15,7 +15,7 @@ from service.api.import_schemas import ImportedFileRead, ImportedRunRead, Import
 from service.api.imported_runs import Said, placed, stored_run
 from service.catalogue.benchmark_records import BenchmarkRun, new_ids
 from service.catalogue.benchmarks import evidence_writing, runs_of_content, save_runs
-from service.catalogue.live_evidence import why_not_evidence
+from service.catalogue.live_evidence import evidence_about
 from service.catalogue.snapshot import Snapshot
 from service.errors import Invalid
 from service.imports import FileReport, import_files
@@ -116,7 +116,7 @@ def _note(file: _File, known: Stored, new: Stored, snapshot: Snapshot) -> None:
             ImportedRunRead(
                 id=stored.id,
                 already_stored=earlier is not None,
-                not_leant_on=why_not_evidence(stored, snapshot),
+                not_leant_on=evidence_about(stored, snapshot)[1],
             )
         )
         if earlier and (moved := [each for each in IDENTITY if getattr(earlier, each) != getattr(run, each)]):

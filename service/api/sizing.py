@@ -116,12 +116,7 @@ class EngineRequest(RequestModel):
     """A flag left out takes the engine version's own default on the device."""
 
     name: Name | None = None
-    version: (
-        Annotated[
-            str, Field(min_length=1, max_length=64, pattern=r"^v?[0-9]{1,9}(\.[0-9]{1,9}){0,5}[A-Za-z0-9.+_-]{0,30}$")
-        ]
-        | None
-    ) = None
+    version: Annotated[str, Field(min_length=1, max_length=64, pattern=RELEASE)] | None = None
     memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len_tokens: Tokens | None = None
     max_num_batched_tokens: Tokens | None = None

@@ -6,7 +6,7 @@ on it are read again, since the physics that they are compared with has moved.
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import exp
@@ -76,7 +76,7 @@ class LiveEvidence:
         self.current = Evidence(self.current.store, revision, is_complete=True)
         self._snapshot = snapshot
 
-    def _replace(self, *, gone: Iterable[str], new: Iterable[BenchmarkRun], snapshot: Snapshot) -> None:
+    def _replace(self, *, gone: Collection[str], new: Iterable[BenchmarkRun], snapshot: Snapshot) -> None:
         """A first load is seen to grow; later changes are small and appear at once."""
         current = self.current
         store = current.store.without_runs(evidence_ids(gone)) if gone else current.store
@@ -101,18 +101,18 @@ def evidence_of(runs: Iterable[BenchmarkRun], snapshot: Snapshot) -> list[Run]:
     return [replace(run, id=_evidence_id(run_ids[run.id], run.configuration.phase)) for run in evidence_runs(usable)]
 
 
-def why_not_evidence(run: BenchmarkRun, snapshot: Snapshot) -> list[str]:
-    """Why estimates do not lean on a run, or on a part of it."""
+def evidence_about(run: BenchmarkRun, snapshot: Snapshot) -> tuple[list[Run], list[str]]:
+    """What one run measured beside the physics, and why estimates do not lean on it, or on a part of it."""
     found = measurements([published_of(run)], snapshot)
-    reasons = list(found.left_out)
+    runs, reasons = evidence_runs(found.usable), list(found.left_out)
     if not found.usable and not reasons:
         reasons.append(f"estimates do not lean on runs of scenario {run.scenario or 'unknown'}")
     reasons += [
         f"its {each.configuration.phase} time is {exp(each.log_residual):.3g} times what physics expects: too far off"
-        for each in evidence_runs(found.usable)
+        for each in runs
         if each.is_quarantined
     ]
-    return reasons
+    return runs, reasons
 
 
 def evidence_ids(run_ids: Iterable[str]) -> Iterator[str]:

@@ -6,13 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from service.cli.validate_prediction import TIERS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from service.calibration.fit import Fit
     from service.catalogue.benchmark_evidence import Measurement
 
-TIERS = ("series", "campaign", "pair", "accelerator", "model", "model-engine", "vendor")
 EPILOG = """\
 Changes nothing: the shipped numbers are in service/sizing/parameters.py. The second table predicts every run from the
 others, with the shipped numbers and with the refitted ones, and says what has become worse. Both have seen every run:

@@ -165,9 +165,8 @@ class EvidenceStore:
     def _nearest_runs(self, configuration: Configuration) -> list[tuple[Cell, int]]:
         """The ``POOL_SIZE`` runs most alike at no distance, whatever the load that is asked about.
 
-        Ties go by device count, then one run of each point before the second of any, distance from the
-        reference point and id. Groups are scored at once; only those that
-        can hold one of the runs are opened.
+        Ties go by device count, then one run of each point before the second of any, distance from the reference point
+        and id. Groups are scored at once; only those that can hold one of the runs are opened.
         """
         entries = sorted(self._entries(configuration), key=lambda each: (-each.score, each.apart))
         chosen: list[tuple[Cell, int]] = []

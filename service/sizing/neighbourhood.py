@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from service.sizing.coverage import coverage_fraction
 from service.sizing.estimate import Basis
-from service.sizing.evidence_index import MEASURED_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of
+from service.sizing.evidence_index import MEASURED_AT, REFERENCE_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of
 from service.sizing.kernel import (
     CODE_COUNT,
     COORDINATE_COUNT,
@@ -96,8 +96,7 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """The runs that answer one configuration's questions. ``at`` a point, what that
-    ``leans_on``, or only the ``shift`` there.
+    """The runs that answer one configuration's questions: ``at`` a point, what that ``leans_on``, only the ``shift``.
 
     ``products`` times a point's features gives three distances to every run: near and regime, halved squares, and the
     square of run, in ``run_block``. ``weights`` scales their exponentials.
@@ -128,7 +127,7 @@ class Neighbourhood:
         kernel: Kernel,
         width_factors: tuple[float, ...],
     ) -> "Neighbourhood":
-        numbers = np.array([cell.numbers[row] for cell, row in chosen]).reshape(len(chosen), MEASURED_AT + 2)
+        numbers = np.array([cell.numbers[row] for cell, row in chosen]).reshape(len(chosen), REFERENCE_AT + 1)
         pool = Runs(
             codes=np.array([cell.codes for cell, _ in chosen], dtype=np.int64).reshape(-1, CODE_COUNT),
             phases=np.array([cell.phase for cell, _ in chosen], dtype=np.int64),

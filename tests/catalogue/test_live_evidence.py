@@ -13,7 +13,7 @@ from service.catalogue.accelerators import ACCELERATORS
 from service.catalogue.benchmark_records import BenchmarkRun, Details, RunScenario, StoredMetric, main_figures
 from service.catalogue.benchmarks import delete_run, evidence_writing, save_runs
 from service.catalogue.live import LiveCatalogue
-from service.catalogue.live_evidence import evidence_ids, evidence_of, why_not_evidence
+from service.catalogue.live_evidence import evidence_about, evidence_ids, evidence_of
 from service.catalogue.records import replace_record, writing
 from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import RESIDUAL_AT
@@ -179,5 +179,5 @@ def test_figures_of_no_real_machine_are_no_evidence_and_stop_no_other(
     runs = [measured(1, **absurd), measured(2)]
     found = evidence_of([replace(run, id=str(number)) for number, run in enumerate(runs)], live.snapshot)
     assert [each.id for each in found] == ["1 serving"]
-    assert why_not_evidence(runs[0], live.snapshot)
-    assert why_not_evidence(runs[1], live.snapshot) == []
+    assert evidence_about(runs[0], live.snapshot)[1]
+    assert evidence_about(runs[1], live.snapshot)[1] == []
