@@ -46,7 +46,7 @@ def verdict(
     full_concurrency: int,
     output_tokens_per_s_per_gpu: Estimate,
 ) -> Verdict:
-    """``full_step`` is the decode step at the largest concurrency that fits."""
+    """``full_step`` is the decode step with ``full_concurrency`` requests, the most that run together."""
     if target.is_set and meets_target_probability is not None:
         interactive = Suits(
             meets_target_probability >= 0.5,
@@ -61,11 +61,12 @@ def verdict(
             "for llama2-70b; a target of your own replaces it",
         )
     weights = full_step.time_fraction("weights") + full_step.time_fraction("experts")
+    requests = "1 request" if full_concurrency == 1 else f"{full_concurrency} requests"
     batch = Suits(
         weights < AMORTISED_WEIGHTS_FRACTION,
-        f"at the {full_concurrency} requests that fit, reading weights takes {weights:.2f} of a decode step, and below "
-        f"{AMORTISED_WEIGHTS_FRACTION:.2f} the batch has paid off; {_span(output_tokens_per_s_per_gpu)} output "
-        "tokens/s per GPU at the load of this answer",
+        f"with {requests} at once, the most that run together, a decode step spends {weights:.2f} of its time on "
+        f"reading weights, and batch work wants less than {AMORTISED_WEIGHTS_FRACTION:.2f}: requests share that "
+        f"reading; at the load of this answer each GPU writes {_span(output_tokens_per_s_per_gpu)} output tokens/s",
     )
     return Verdict(interactive, batch)
 

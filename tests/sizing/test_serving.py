@@ -130,6 +130,16 @@ def test_a_target_that_one_request_misses_has_no_point_at_target() -> None:
     assert not result.verdict.interactive.suits
 
 
+@pytest.mark.parametrize(("max_num_seqs", "said"), [(1, "with 1 request at once"), (8, "with 8 requests at once")])
+def test_the_verdict_on_batch_work_says_how_many_run_together(max_num_seqs: int, said: str) -> None:
+    batch = llama_8b(WorkloadAsked(), engine=EngineAsked(max_num_seqs=max_num_seqs)).verdict.batch
+    assert batch.because.startswith(f"{said}, the most that run together, a decode step spends ")
+    assert "batch work wants less than 0.50" in batch.because
+    assert (
+        not batch.suits
+    )  # eight sequences read the weights of 16 GB together, and their own caches of 2 x 128 kB x 1,536
+
+
 def test_one_output_token_has_no_time_per_output_token() -> None:
     speed = speed_of(llama_8b(WorkloadAsked(Length(1000), Length(1), concurrency=4)))
     assert speed.tpot_s is None
