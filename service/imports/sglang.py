@@ -3,6 +3,7 @@
 Schemas: python/sglang/bench_serving.py and bench_one_batch.py of github.com/sgl-project/sglang at 0.4.6 and 0.5.5.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from service.imports.fields import Fields
@@ -98,11 +99,22 @@ def parse_serving(stream: BinaryIO) -> Parsed:
             )
         if run.tp:
             suggested["gpu_count"] = run.tp * (run.pp or 1)
-    warnings += [
-        "concurrency is the measured mean and kept as such; max_concurrency is the limit",
-        "a file has no time, no count of failures and, in older versions, no model",
-    ]
-    return Parsed(tuple(runs), SERVING_ASKS, tuple(warnings), suggested)
+    return Parsed(tuple(runs), SERVING_ASKS, (*warnings, *_on_concurrency(runs)), suggested)
+
+
+def _on_concurrency(runs: Sequence[ImportedRun]) -> Iterator[str]:
+    """The tool calls ``concurrency`` what was in flight on average, and not the load that it offered."""
+    limited = {run.concurrency is not None for run in runs if run.value(Meaning.MEASURED_CONCURRENCY, OVERALL)}
+    if True in limited:
+        yield (
+            "a run's concurrency is the file's max_concurrency, the limit; the file's concurrency, the mean in flight, "
+            "is kept as the metric measured_concurrency"
+        )
+    if False in limited:
+        yield (
+            "without max_concurrency nothing limits the requests in flight, and a run has no concurrency of its own; "
+            "the file's concurrency, the mean in flight, is kept as the metric measured_concurrency"
+        )
 
 
 def parse_one_batch(stream: BinaryIO) -> Parsed:

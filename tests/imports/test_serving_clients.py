@@ -151,6 +151,35 @@ def test_the_measured_concurrency_of_sglang_stands_beside_the_limit() -> None:
     assert (run.model_name, run.tp, run.engine_version) == ("acme/tiny-8b-instruct", 1, "0.0.0-mock")
 
 
+SGLANG = {"backend": "sglang", "dataset_name": "random", "random_input_len": 64, "duration": 1.0, "completed": 10}
+
+
+@pytest.mark.parametrize(
+    ("records", "limits", "said"),
+    [
+        ([{"max_concurrency": 4, "concurrency": 3.5}], [4], ["a run's concurrency is the file's max_concurrency"]),
+        ([{"max_concurrency": None, "concurrency": 9.5}], [None], ["without max_concurrency nothing limits"]),
+        ([{"concurrency": 9.5}], [None], ["without max_concurrency nothing limits"]),
+        ([{"max_concurrency": 4}], [4], []),
+        (
+            [{"max_concurrency": 4, "concurrency": 3.5}, {"max_concurrency": None, "concurrency": 9.5}],
+            [4, None],
+            ["a run's concurrency is the file's max_concurrency", "without max_concurrency nothing limits"],
+        ),
+    ],
+)
+def test_what_is_said_of_the_concurrency_of_sglang_is_true_of_the_file(
+    records: list[dict[str, float | None]], limits: list[int | None], said: list[str]
+) -> None:
+    report = read("\n".join(json.dumps({**SGLANG, "output_throughput": 99.0, **record}) for record in records))
+    assert [run.concurrency for run in report.runs] == limits
+    assert len(report.warnings) == len(said)
+    assert all(warning.startswith(start) for warning, start in zip(report.warnings, said, strict=True))
+    assert [value(run, Meaning.MEASURED_CONCURRENCY) for run in report.runs] == [
+        record.get("concurrency") for record in records
+    ]
+
+
 def test_sglang_says_no_time_and_no_failures_and_both_are_asked_for() -> None:
     report = sample("sglang-serving-0.5.5.jsonl")
     assert {Ask.STARTED_AT, Ask.FAILED_COUNT} <= set(report.missing)
