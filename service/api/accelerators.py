@@ -64,9 +64,9 @@ Sort = Literal[
 
 
 class AcceleratorQuery(BaseModel):
-    """Filters, order and page of a list; a parameter that is not one of these is refused."""
+    """Filters, order and page of a list."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     vendor: str | None = Field(None, max_length=200, description="exactly, in any case")
     kind: Kind | None = None
@@ -83,9 +83,7 @@ class AcceleratorQuery(BaseModel):
 
 
 class ReadQuery(BaseModel):
-    """Which revision, and in which form; a parameter that is not one of these is refused."""
-
-    model_config = ConfigDict(extra="forbid")
+    """Which revision, and in which form."""
 
     revision: int | None = Field(None, ge=1, le=2**31 - 1, description="an older one; left out, the newest")
     form: Literal["document", "record"] = Field(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, BinaryIO, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
@@ -25,6 +25,7 @@ from service.api.problems import (
 )
 from service.api.run_importing import import_runs
 from service.api.strict_json import StrictJsonRoute, read_json
+from service.api.unknown_fields import explained
 from service.catalogue.live import LiveCatalogue
 from service.errors import Invalid
 
@@ -67,8 +68,6 @@ class NothingStored(Invalid):
 
 
 class ImportQuestion(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     atomic: bool = Field(False, description="store every file or none")
 
 
@@ -133,7 +132,7 @@ def _metadata(part: UploadFile | str) -> ImportMetadata:
     try:
         return ImportMetadata.model_validate(read_json(body))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
+        found = explained(error.errors(include_url=False, include_input=False), ImportMetadata)
         raise RequestValidationError([{**each, "loc": ("body", "metadata", *each["loc"])} for each in found]) from None
     except MalformedBody as error:
         raise MalformedBody(f"metadata: {error.detail}", path=("metadata", *(error.path or ()))) from None

@@ -222,9 +222,9 @@ Counts = Annotated[list[Count], Field(max_length=50)]
 
 
 class RunFilters(BaseModel):
-    """Each may be given several times: a run matches one of the values. A parameter that is not known is refused."""
+    """Each may be given several times: a run matches one of the values."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     accelerator: Texts = Field([], description="slug or alias, exactly")
     accelerator_name: Texts = Field([], description="as the source writes it: also of parts without a record")

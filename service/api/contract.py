@@ -23,6 +23,7 @@ Figures are in base units, named at the end of each field: bytes, seconds, FLOP,
 Every error is `application/problem+json` with a stable `code`. Names (slugs and aliases) resolve exactly, never by
 likeness. Records have revisions: a write needs `If-Match` with the `ETag` that was read. Lists come in pages with
 an opaque `next_cursor`. Request bodies are `application/json` in UTF-8, without repeated keys, NaN or Infinity.
+Fields and query parameters that are not known are refused, with the one that is near or the list of those there are.
 """
 
 STORED = {"accelerators", "models", "benchmark runs"}  # tags of the operations that may need the database
@@ -59,12 +60,10 @@ def _with_problems(contract: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_general_problems(operation: dict[str, Any]) -> None:
-    """What any operation with a body or parameters may answer, beside what its route declares."""
-    general: tuple[Any, ...] = ()
+    """What any operation may answer, beside what its route declares. All of them refuse unknown parameters."""
+    general: tuple[Any, ...] = (RequestInvalid,)
     if "requestBody" in operation:
-        general = (MalformedBody, BodyTooLarge, MediaTypeNotSupported, RequestInvalid)
-    elif operation.get("parameters"):
-        general = (RequestInvalid,)
+        general = (MalformedBody, BodyTooLarge, MediaTypeNotSupported, *general)
     if not STORED.isdisjoint(operation.get("tags", ())):
         general = (*general, DatabaseUnavailable)
     responses = operation["responses"]

@@ -4,12 +4,13 @@ import re
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, Discriminator, Field
 
 from service.api.benchmark_run_document import known_precision
 from service.api.benchmark_run_schemas import Count, EngineLimits, Name, Positive, Text
 from service.api.imported_runs import Said
 from service.api.problems import named_in_body
+from service.api.request_forms import AsObject, AsWord, word_or_object
 from service.api.strict_json import Choice, RequestModel
 from service.catalogue.snapshot import Snapshot
 from service.imports import Ask, Kind, Metadata, Scenario
@@ -23,6 +24,9 @@ class PrecisionSaid(RequestModel):
     compute: Text | None = None
 
 
+PrecisionOf = Annotated[Annotated[Text, AsWord] | Annotated[PrecisionSaid, AsObject], Discriminator(word_or_object)]
+
+
 class ImportMetadata(EngineLimits):
     """What the files do not say. It fills what they leave open, and changes no figure that they state."""
 
@@ -30,7 +34,7 @@ class ImportMetadata(EngineLimits):
     gpu_count: Count | None = None
     node_count: Count | None = None
     model: Name | None = Field(None, description="slug, alias or Hub name")
-    precision: Text | PrecisionSaid | None = Field(None, description="of the weights, or weights, KV cache and compute")
+    precision: PrecisionOf | None = Field(None, description="of the weights, or of weights, KV cache and compute")
     engine: Text | None = None
     engine_version: Text | None = None
     tool_version: Text | None = None

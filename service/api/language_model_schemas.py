@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.accelerator_schemas import SourceRead
 from service.api.pages import MAX_LIMIT
@@ -63,8 +63,6 @@ class LanguageModelCreate(LanguageModelReplacement):
 class MemoryQuestion(BaseModel):
     """Query parameters of a model's memory."""
 
-    model_config = ConfigDict(extra="forbid")
-
     context_tokens: int = Field(8192, ge=1, le=MAX_CONTEXT_TOKENS, description="of the one sequence that is cached")
     kv_cache: Precision = Field(Precision.BF16, description="format of the KV cache")
     tp: int = Field(1, ge=1, le=MAX_TP, description="tensor-parallel ranks; cache and layers are then of one rank")
@@ -73,15 +71,11 @@ class MemoryQuestion(BaseModel):
 class ReadQuestion(BaseModel):
     """Query parameters of one model."""
 
-    model_config = ConfigDict(extra="forbid")
-
     revision: int | None = Field(None, ge=1, le=2**31 - 1, description="an older one; left out, the newest")
 
 
 class ListQuestion(BaseModel):
     """Query parameters of the list of models."""
-
-    model_config = ConfigDict(extra="forbid")
 
     family: str | None = Field(None, max_length=200, description="`model_type` of the config.json, such as `llama`")
     name: str | None = Field(

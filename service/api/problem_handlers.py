@@ -32,6 +32,8 @@ from service.api.request_forms import UNION_TAGS
 
 log = logging.getLogger("sizing")
 
+LONGEST_DETAIL = 2000  # a message may list every field that is known
+
 
 async def _on_service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.ServiceError)  # noqa: S101 - the handler is registered for this class only
@@ -71,7 +73,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 def _field_error(location: Sequence[str | int], message: str) -> dict[str, str]:
     place, *path = (part for part in location if part not in UNION_TAGS)
-    detail = message.removeprefix("Value error, ")[:500]
+    detail = message.removeprefix("Value error, ")[:LONGEST_DETAIL]
     if place == "body":
         return {"pointer": json_pointer(path), "detail": detail}
     return {"parameter": ".".join(str(part)[:200] for part in path), "detail": detail}

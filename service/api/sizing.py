@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Response
 from pydantic import AfterValidator, Discriminator, Field
 from pydantic_core import to_json
 
@@ -156,10 +156,6 @@ class EconomicsRequest(RequestModel):
     on: CalendarDate | None = Field(None, description="date of the prices")
 
 
-class NoParameters(RequestModel):
-    """Everything is asked in the body; a query parameter is refused rather than ignored."""
-
-
 class SizingRequest(RequestModel):
     """Only ``model`` and ``accelerator`` are required; every default taken is listed in the answer."""
 
@@ -206,7 +202,6 @@ async def create_sizing(
     request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)],
     snapshot: SnapshotDep,
     evidence: EvidenceDep,
-    _: Annotated[NoParameters, Query()],
 ) -> Response:
     """Nothing is stored: the same question to the same catalogue and the same stored runs gives the same bytes.
 

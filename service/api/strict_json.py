@@ -7,17 +7,20 @@ pass as floats; no such number reaches an answer.
 """
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from email.message import Message
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.api.problems import MalformedBody, MediaTypeNotSupported
+from service.api.unknown_fields import explained, known_fields, unknown_field
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
@@ -120,19 +123,41 @@ class StrictRequest(Request):
 
 
 class StrictJsonRoute(APIRoute):
-    """The route class of every router here: ``APIRouter(route_class=StrictJsonRoute)``."""
+    """The route class of every router here: ``APIRouter(route_class=StrictJsonRoute)``.
+
+    What it does not know it refuses, in the query as in the body, rather than answer another question than was asked.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
-        takes_json = self.body_field is not None
+        parameters = list(_query_parameters(self.dependant))
+        form = self.body_field.field_info.annotation if self.body_field else None
 
         async def handler(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
-            if takes_json and await strict.body() and not _is_json(strict.headers.get("content-type")):
+            if request.scope["query_string"]:
+                _refuse_unknown(strict.query_params, parameters)
+            if form is not None and await strict.body() and not _is_json(strict.headers.get("content-type")):
                 raise MediaTypeNotSupported("send the body as Content-Type: application/json")
-            return await answer(strict)
+            try:
+                return await answer(strict)
+            except RequestValidationError as error:
+                raise RequestValidationError(explained(error.errors(), form)) from None
 
         return handler
+
+
+def _query_parameters(dependant: Dependant) -> Iterator[str]:
+    """Of the route and of what it depends on; the fields of a model are parameters of their own."""
+    for field in dependant.query_params:
+        yield from known_fields(field.field_info.annotation) or [field.alias]
+    for each in dependant.dependencies:
+        yield from _query_parameters(each)
+
+
+def _refuse_unknown(given: Iterable[str], parameters: Sequence[str]) -> None:
+    if errors := [unknown_field(("query", name), parameters) for name in given if name not in parameters]:
+        raise RequestValidationError(errors)
 
 
 def _is_json(content_type: str | None) -> bool:

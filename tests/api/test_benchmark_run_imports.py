@@ -165,7 +165,7 @@ def test_a_record_that_the_file_names_otherwise_than_the_caller_is_warned_of(cli
         ({**KNOWN, "accelerator": "gb20"}, 422, "unknown_accelerator", "/metadata/accelerator"),
         ({**KNOWN, "model": "no-such"}, 422, "unknown_model", "/metadata/model"),
         ({**KNOWN, "precision": "fp88"}, 422, "unknown_choice", "/metadata/precision"),
-        ({**KNOWN, "precision": {"weights": "fp8", "kv": "fp8"}}, 422, "request_invalid", None),
+        ({**KNOWN, "precision": {"weights": "fp8", "kv": "fp8"}}, 422, "request_invalid", "/metadata/precision/kv"),
         ({**KNOWN, "gpu_cuont": 4}, 422, "request_invalid", "/metadata/gpu_cuont"),
         ({**KNOWN, "gpu_count": -1}, 422, "request_invalid", "/metadata/gpu_count"),
         ('{"gpu_count": NaN}', 400, "malformed_body", "/metadata/gpu_count"),
@@ -183,6 +183,22 @@ def test_metadata_that_cannot_be_meant_is_a_problem_of_the_whole_import(
     if pointer is not None:
         assert document["errors"][0]["pointer"] == pointer
     assert users_runs(client) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ({"gpu_cuont": 4}, "did you mean gpu_count?"),
+        ({"isl": 1024}, "did you mean isl_tokens?"),
+        ({"colour": "red"}, "known are max_num_seqs, max_num_batched_tokens, accelerator, gpu_count, "),
+        ({"precision": {"kv": "fp8"}}, "did you mean kv_cache?"),
+        ({"precision": {"arithmetic": "fp8"}}, "known are weights, kv_cache, compute"),
+    ],
+)
+def test_metadata_of_an_unknown_name_is_told_what_is_known(client: TestClient, said: dict[str, Any], hint: str) -> None:
+    document = assert_problem(send(client, ("serve.json", SERVE), metadata=said), 422, "request_invalid")
+    assert f"not known here; {hint}" in document["errors"][0]["detail"]
+    assert "nobody_knows" in document["detail"] or "colour" not in said
 
 
 def test_a_form_that_is_none_is_refused(client: TestClient) -> None:

@@ -14,6 +14,7 @@ from service.api.contract import contract_text, document
 from service.api.strict_json import StrictJsonRoute
 from service.app import ROUTERS, create_app
 from service.settings import Settings
+from tests.api.assertions import assert_problem
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 METHODS_WITH_ETAG = ("put", "delete")
@@ -133,6 +134,16 @@ def test_every_read_is_answered_as_the_contract_says(client: TestClient, contrac
             head = client.head(url_of(path))
             assert (head.status_code, head.content) == (200, b"")
             assert head.headers.get("content-length") == answer.headers.get("content-length")
+
+
+def test_every_operation_refuses_a_query_parameter_that_it_does_not_know(
+    client: TestClient, contract: dict[str, Any]
+) -> None:
+    for path, method, operation in operations(contract):
+        answer = client.request(method, url_of(path), params={"colour": "red"}, headers={"If-Match": "*"})
+        document = assert_problem(answer, 422, "request_invalid")
+        assert [each["parameter"] for each in document["errors"]] == ["colour"], (method, path)
+        assert "422" in operation["responses"], (method, path)
 
 
 def test_every_shipped_model_and_accelerator_is_answered_as_the_contract_says(

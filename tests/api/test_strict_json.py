@@ -165,3 +165,57 @@ def test_a_sane_request_id_is_kept_and_another_replaced(client: TestClient) -> N
 def test_a_body_of_too_many_values_is_refused_before_it_is_judged() -> None:
     with pytest.raises(MalformedBody, match="more than"):
         read_json(b'{"z": [' + b"0," * 200_000 + b"0]}")
+
+
+class Layout(RequestModel):
+    prefill_gpu_count: int = 1
+    decode_gpu_count: int = 1
+
+
+class System(RequestModel):
+    layouts: list[Layout] | None = None
+    names: dict[str, str] | None = None
+
+
+@router.post("/systems")
+async def describe(system: System, detailed: bool = False) -> bool:
+    return detailed and bool(system.layouts)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "detail"),
+    [
+        ({"layout": []}, "/layout", "not known here; did you mean layouts?"),
+        ({"colour": 1}, "/colour", "not known here; known are layouts, names"),
+        (
+            {"layouts": [{}, {"decode-gpu-cuont": 1}]},
+            "/layouts/1/decode-gpu-cuont",
+            "not known here; did you mean decode_gpu_count?",
+        ),
+        (
+            {"layouts": [{"tp": 1}]},
+            "/layouts/0/tp",
+            "not known here; known are prefill_gpu_count, decode_gpu_count",
+        ),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_one_that_is_meant_or_all_there_are(
+    client: TestClient, body: dict[str, Any], pointer: str, detail: str
+) -> None:
+    document = assert_problem(client.post("/systems", json=body), 422, "request_invalid")
+    assert document["errors"] == [{"pointer": pointer, "detail": detail}]
+    assert document["detail"] == f"{pointer}: {detail}"
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/systems?detailled=true", "not known here; did you mean detailed?"),
+        ("/systems?colour=red", "not known here; known are detailed"),
+        ("/questions?tp=2", "not known here; nothing can be given"),
+    ],
+)
+def test_an_unknown_query_parameter_is_refused_by_every_route(client: TestClient, path: str, detail: str) -> None:
+    document = assert_problem(client.post(path, json={}), 422, "request_invalid")
+    assert document["errors"] == [{"parameter": path.partition("?")[2].partition("=")[0], "detail": detail}]
+    assert client.post("/systems?detailed=true", json={}).json() is False
