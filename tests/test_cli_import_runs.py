@@ -9,8 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlmodel import Session
 
+from service.api.import_schemas import ImportMetadata, PrecisionSaid
+from service.catalogue.benchmarks import get_run
+from service.catalogue.database import create_database_engine
 from service.cli import main
+from service.cli.schema_options import option
 from tests.imports.reading import VLLM_SERVE
 
 SAID = ["--accelerator", "h100-sxm", "--gpu-count", "4", "--precision", "fp8", "--model", "llama-3.3-70b-instruct"]
@@ -75,9 +80,15 @@ def test_a_refused_file_is_said_and_ends_with_one(
     [
         ([], "name files or folders"),
         (["missing.json"], "missing.json"),
-        (["a.json", "--accelerator", "gb20"], "gb20"),
-        (["a.json", "--gpu-count", "0"], "--gpu-count"),
-        (["a.json", "--precision", "fp88"], "fp88"),
+        (["a.json", "--accelerator", "gb20"], "sizing: --accelerator: there is no accelerator 'gb20'"),
+        (["a.json", "--gpu-count", "0"], "sizing: --gpu-count: Input should be greater"),
+        (["a.json", "--gpu-count", "0", "--tp", "0"], "; --tp: Input should be greater"),
+        (["a.json", "--precision", "fp88"], "sizing: --precision: 'fp88' is not known here"),
+        (["a.json", "--kv-cache", "fp88"], "sizing: --kv-cache: 'fp88' is not known here"),
+        (["a.json", "--compute", ""], "sizing: --compute: String should have at least 1 character"),
+        (["a.json", "--scenario", "closed"], "sizing: --scenario: Input should be 'single_stream'"),
+        (["a.json", "--started-at", "2026-12-01T09:30:00"], "sizing: --started-at: Input should have timezone"),
+        (["a.json", "--nobody-knows", "colour"], "sizing: --nobody-knows: Input should be 'accelerator'"),
         (["--watch", "nowhere"], "nowhere is no folder"),
     ],
 )
@@ -95,6 +106,100 @@ def test_what_cannot_be_done_is_one_line(  # noqa: PLR0917 - fixtures
     error = capsys.readouterr().err
     assert complaint in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_every_field_of_the_metadata_can_be_said_and_is_stored(
+    tmp_path: Path, database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {
+        "accelerator": "h100",
+        "gpu_count": "8",
+        "node_count": "2",
+        "model": "llama-3.3-70b-instruct",
+        "precision": "fp8",
+        "kv_cache": "fp8",
+        "compute": "bf16",
+        "engine": "vLLM",
+        "engine_version": "0.33.0",
+        "tool_version": "0.33.1",
+        "tp": "4",
+        "pp": "2",
+        "ep": "4",
+        "dp": "1",
+        "isl_tokens": "64",
+        "osl_tokens": "32",
+        "batch": "4",
+        "concurrency": "4",
+        "request_rate_per_s": "3.5",
+        "scenario": "open_loop",
+        "output_tokens_per_s": "384",
+        "started_at": "2026-12-01T23:30:00-02:00",
+        "finished_at": "2026-12-01T23:31:00-02:00",
+        "duration_s": "2.0",
+        "failed_count": "0",
+        "speculation": "mtp",
+        "utc_offset": "-02:00",
+        "measured_by": "performance team",
+        "source_title": "a report",
+        "source_ref": "https://example.com/report",
+        "kind": "vllm-bench-serve",
+        "nobody_knows": "tool-version",
+        "max_num_seqs": "256",
+        "max_num_batched_tokens": "8192",
+    }
+    assert {*said, "prefix_caching"} == {*ImportMetadata.model_fields, *PrecisionSaid.model_fields} - {"weights"}
+    bare = {"completed": 24, "mean_tpot_ms": 7.25, "output_throughput": 384.0}  # a file that says as little as can be
+    (tmp_path / "a.json").write_text(json.dumps(bare))
+    options = [f"{option(name)}={value}" for name, value in said.items()]
+    assert main(["import-runs", str(tmp_path / "a.json"), *options, "--no-prefix-caching", "--json", *database]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["files"]
+    assert (report["accepted"], report["missing"]) == (True, [])
+    engine = create_database_engine(database[1])
+    with Session(engine) as session:
+        run = get_run(session, report["runs"][0]["id"])
+    engine.dispose()
+    assert (run.accelerator, run.gpu_count, run.node_count, run.model) == ("h100-sxm", 8, 2, "llama-3.3-70b-instruct")
+    assert (run.weights, run.kv_cache, run.compute, run.prefix_caching) == ("fp8", "fp8", "bf16", False)
+    assert (run.engine, run.engine_version, run.tool_version, run.speculation) == ("vllm", "0.33.0", "0.33.1", "mtp")
+    assert (run.tp, run.pp, run.ep, run.dp) == (4, 2, 4, 1)
+    assert (run.scenario, run.concurrency, run.request_rate_per_s) == ("open_loop", 4, 3.5)
+    assert (run.isl_mean_tokens, run.osl_mean_tokens, run.output_tokens_per_s) == (64, 32, 384)
+    assert run.measured_on == "2026-12-02"  # 23:30 two hours west of Greenwich
+    assert (run.measured_by, run.source_title, run.source_ref) == (
+        "performance team",
+        "a report",
+        "https://example.com/report",
+    )
+    extras = run.read_details.extras
+    assert (extras["max_num_seqs"], extras["max_num_batched_tokens"], extras["failed_count"]) == ("256", "8192", "0")
+    assert (extras["finished_at"], extras["duration_s"]) == ("2026-12-01T23:31:00-02:00", "2.0")
+
+
+def test_what_a_file_lacks_and_contradicts_is_said_by_option(
+    tmp_path: Path, database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({**VLLM_SERVE, "tensor_parallel_size": "4"}))
+    assert main(["import-runs", str(file), *database]) == 1
+    refused = capsys.readouterr().err
+    assert "it does not say --accelerator, --gpu-count, --precision: say it with the import" in refused
+    assert "name in --nobody-knows what nobody knows (it hints at --gpu-count 4)" in refused
+    assert main(["import-runs", str(file), *SAID, "--failed-count", "3", *database]) == 0
+    stored = capsys.readouterr().out
+    assert "  --failed-count: the file says 0, the caller 3; the file's is kept" in stored
+    assert "  still unknown: --engine-version\n" in stored
+
+
+def test_help_teaches_every_option_by_the_words_of_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["import-runs", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--engine-version WORD such as 0.33.0" in shown
+    assert "--prefix-caching, --no-prefix-caching whether the engine reused" in shown
+    assert "--scenario WORD how the load was offered; one of single_stream, static_batch, closed_loop" in shown
+    assert all(
+        field.description for field in (*ImportMetadata.model_fields.values(), *PrecisionSaid.model_fields.values())
+    )
 
 
 def test_a_watched_folder_is_imported_as_files_come(tmp_path: Path, database: list[str]) -> None:

@@ -19,9 +19,9 @@ UTC_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
 class PrecisionSaid(RequestModel):
-    weights: Text | None = None
-    kv_cache: Text | None = None
-    compute: Text | None = None
+    weights: Text | None = Field(None, description="of the weights, such as fp8 or awq-int4")
+    kv_cache: Text | None = Field(None, description="of the KV cache, such as fp8")
+    compute: Text | None = Field(None, description="of the arithmetic, such as bf16")
 
 
 PrecisionOf = Annotated[Annotated[Text, AsWord] | Annotated[PrecisionSaid, AsObject], Discriminator(word_or_object)]
@@ -30,38 +30,40 @@ PrecisionOf = Annotated[Annotated[Text, AsWord] | Annotated[PrecisionSaid, AsObj
 class ImportMetadata(EngineLimits):
     """What the files do not say. It fills what they leave open, and changes no figure that they state."""
 
-    accelerator: Name | None = Field(None, description="slug or alias")
-    gpu_count: Count | None = None
-    node_count: Count | None = None
+    accelerator: Name | None = Field(None, description="slug or alias, such as h100-sxm")
+    gpu_count: Count | None = Field(None, description="GPUs that the run was on")
+    node_count: Count | None = Field(None, description="machines that the GPUs are in")
     model: Name | None = Field(None, description="slug, alias or Hub name")
     precision: PrecisionOf | None = Field(None, description="of the weights, or of weights, KV cache and compute")
-    engine: Text | None = None
-    engine_version: Text | None = None
-    tool_version: Text | None = None
-    tp: Count | None = None
-    pp: Count | None = None
-    ep: Count | None = None
-    dp: Count | None = None
-    isl_tokens: Positive | None = Field(None, description="mean")
-    osl_tokens: Positive | None = Field(None, description="mean")
-    batch: Count | None = None
-    concurrency: Positive | None = None
-    request_rate_per_s: Positive | None = None
-    scenario: Choice[Scenario] | None = None
-    output_tokens_per_s: Positive | None = None
-    started_at: Choice[AwareDatetime] | None = None
-    finished_at: Choice[AwareDatetime] | None = None
-    duration_s: Positive | None = None
-    failed_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    speculation: Text | None = Field(None, description="the method, or none")
-    prefix_caching: bool | None = None
+    engine: Text | None = Field(None, description="such as vllm")
+    engine_version: Text | None = Field(None, description="such as 0.33.0")
+    tool_version: Text | None = Field(None, description="of the benchmark tool")
+    tp: Count | None = Field(None, description="tensor parallelism")
+    pp: Count | None = Field(None, description="pipeline parallelism")
+    ep: Count | None = Field(None, description="expert parallelism")
+    dp: Count | None = Field(None, description="data parallelism")
+    isl_tokens: Positive | None = Field(None, description="mean input length")
+    osl_tokens: Positive | None = Field(None, description="mean output length")
+    batch: Count | None = Field(None, description="sequences of a static batch")
+    concurrency: Positive | None = Field(None, description="limit on the requests in flight")
+    request_rate_per_s: Positive | None = Field(None, description="rate at which requests were sent")
+    scenario: Choice[Scenario] | None = Field(None, description="how the load was offered")
+    output_tokens_per_s: Positive | None = Field(None, description="of all requests together")
+    started_at: Choice[AwareDatetime] | None = Field(None, description="with its zone: 2026-12-01T09:30:00+01:00")
+    finished_at: Choice[AwareDatetime] | None = Field(None, description="with its zone: 2026-12-01T09:45:00+01:00")
+    duration_s: Positive | None = Field(None, description="from the first request to the last answer")
+    failed_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
+        None, description="requests that failed; 0 where none did"
+    )
+    speculation: Text | None = Field(None, description="method of speculative decoding, or none")
+    prefix_caching: bool | None = Field(None, description="whether the engine reused the caches of like beginnings")
     utc_offset: Annotated[str, Field(pattern=r"^[+-]([01]\d|2[0-3]):[0-5]\d$")] | None = Field(
         None, description="of clock readings that files state without a zone, such as +02:00"
     )
-    measured_by: Text | None = None
-    source_title: Name | None = None
-    source_ref: Name | None = None
-    kind: Choice[Kind] | None = Field(None, description="of every file; left out, told by the content")
+    measured_by: Text | None = Field(None, description="who measured")
+    source_title: Name | None = Field(None, description="where the runs were published")
+    source_ref: Name | None = Field(None, description="its address")
+    kind: Choice[Kind] | None = Field(None, description="tool that wrote every file; left out, told by the content")
     nobody_knows: list[Choice[Ask]] = Field(
         [], max_length=30, description="fields that were asked for and that nobody knows: stored as unknown"
     )
@@ -97,7 +99,7 @@ class ImportMetadata(EngineLimits):
             node_count=self.node_count,
             model=self.model,
             precision=known_precision(precision.weights, "metadata", "precision"),
-            kv_precision=known_precision(precision.kv_cache, "metadata", "precision", "kv_cache"),
+            kv_cache=known_precision(precision.kv_cache, "metadata", "precision", "kv_cache"),
             engine=self.engine.lower() if self.engine else None,
             engine_version=self.engine_version,
             tool_version=self.tool_version,
@@ -116,7 +118,7 @@ class ImportMetadata(EngineLimits):
             finished_at=self.finished_at,
             duration_s=self.duration_s,
             failed_count=self.failed_count,
-            speculative_decoding=self.speculation,
+            speculation=self.speculation,
             utc_offset=_offset(self.utc_offset),
             nobody_knows=frozenset(self.nobody_knows),
         )

@@ -176,7 +176,7 @@ def _record(snapshot: Snapshot, noun: str, name: str | None, said: Any, warnings
             f"the file names the {noun} {clean(name, 200)!r}, which is no record; the caller's {said.slug} is taken"
             if said
             else f"{error.detail}; the run is stored under that name, and estimates cannot lean on it: delete it and "
-            f"send the file again with `{noun}` in the metadata"
+            f"send the file again, saying `{noun}`"
         )
         return said
     if said is not None and found.slug != said.slug:

@@ -62,8 +62,8 @@ def _prepared(report: FileReport, said: Said, snapshot: Snapshot) -> _File:
     if not report.accepted:
         file.reason = report.reason or "it could not be read"
     elif report.runs and report.required:
-        names = ", ".join(report.required)
-        file.reason = f"it does not say {names}: say so in the metadata, or name what nobody knows in nobody_knows"
+        names = ", ".join(f"`{each}`" for each in report.required)
+        file.reason = f"it does not say {names}: say it with the import, or name in `nobody_knows` what nobody knows"
     else:
         try:
             for run in report.runs:

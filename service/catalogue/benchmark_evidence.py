@@ -158,7 +158,7 @@ def _unusable(run: PublishedRun, phase: Phase, value_s: float) -> str | None:
     if not is_usable(run) or run.is_percentile_row:
         return "quality remarks"
     if phase in (Phase.SERVING, Phase.TTFT) and waits_for_a_place(run):
-        return "requests waited for a place among those that run at once, and that limit (max_num_seqs) is not stated"
+        return "requests waited for a place among those that run at once, and that limit (`max_num_seqs`) is not stated"
     return None
 
 

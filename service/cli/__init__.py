@@ -1,6 +1,7 @@
 """The ``sizing`` command. Exit codes: 0 done, 1 the request cannot be answered, 2 the command is not understood.
 
-Commands import what they need when they run, so that ``sizing --help`` answers at once.
+Commands import what they need when they are called, some for their options already, so that ``sizing --help`` answers
+at once.
 """
 
 import argparse
@@ -8,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from service import __version__
 from service.cli import calibrate, catalogue, import_runs, server, size, validate
@@ -68,7 +69,15 @@ COMMANDS = (
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line; ``--help`` is for the rest."""
+    """Says what is wrong in one line; ``--help`` is for the rest. ``declare`` adds the options once they are needed."""
+
+    declare: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        declare, self.declare = self.declare, None
+        if declare:
+            declare(self)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -92,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        command.add_arguments(subparser)
+        subparser.declare = command.add_arguments
         subparser.set_defaults(run=command.run)
     return parser
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from service.cli.settings import add_database_argument, settings_of
-from service.errors import ServiceError
+from service.errors import Invalid, ServiceError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from service.api.import_schemas import ImportedFileRead, ImportMetadata
     from service.catalogue.live import LiveCatalogue
 
@@ -21,28 +23,16 @@ EPILOG = """\
 examples:
   sizing import-runs results/ --accelerator h100-sxm --gpu-count 4 --precision fp8
   sizing import-runs sweep.zip power.csv --accelerator gb200 --gpu-count 8 --model gpt-oss-120b --precision mxfp4
+  sizing import-runs serve.json --accelerator h200-sxm --gpu-count 8 --model gpt-oss-120b --precision mxfp4 \\
+    --kv-cache fp8 --engine-version 0.33.0 --prefix-caching --utc-offset=-05:00
   sizing import-runs --watch results/ --accelerator mi300x --gpu-count 8 --precision fp8
 
 What a file says itself need not be given. Files that are given together are read together: a power log gives its power
-to the runs of its time. The same file again is the same run. The exit code is 1 when a file was refused.
+to the runs of its time. The same file again is the same run:.
+The exit code is 1 when a file was refused.
 """
 WATCH_INTERVAL_S = 2.0
-TEXTS = {
-    "accelerator": "slug or alias, such as h100-sxm",
-    "model": "slug, alias or Hub name",
-    "precision": "of the weights, such as fp8 or awq-int4",
-    "engine": "such as vllm",
-    "engine-version": "such as 0.33.0",
-    "scenario": "such as closed_loop, open_loop, offline_max",
-    "speculation": "method of speculative decoding, or none",
-    "utc-offset": "of times without a zone, such as +02:00",
-    "measured-by": "who measured",
-    "source-title": "where the runs were published",
-    "source-ref": "its address",
-    "kind": "tool that wrote the files; left out, told by their content",
-}
-COUNTS = ("gpu-count", "node-count", "tp", "pp", "ep", "dp", "batch", "max-num-seqs", "max-num-batched-tokens")
-NUMBERS = ("isl-tokens", "osl-tokens", "concurrency", "request-rate-per-s")
+TITLE = "what the files do not say; the engine's settings are part of what a run is"
 
 
 class SaidInvalid(ServiceError):
@@ -56,17 +46,11 @@ class NoFiles(ServiceError):
 
 
 def add_import_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    from service.cli.schema_options import add_options
+
+    parser.usage = "%(prog)s [options] [FILE ...]"
     parser.epilog = EPILOG
     parser.add_argument("files", nargs="*", metavar="FILE", help="result files, zip archives, or folders of them")
-    for name, help_text in TEXTS.items():
-        parser.add_argument(f"--{name}", help=help_text)
-    for name in COUNTS:
-        parser.add_argument(f"--{name}", type=int, metavar="N")
-    for name in NUMBERS:
-        parser.add_argument(f"--{name}", type=float, metavar="X")
-    parser.add_argument(
-        "--nobody-knows", action="append", default=[], metavar="FIELD", help="asked for, and stored as unknown"
-    )
     parser.add_argument("--atomic", action="store_true", help="store every file or none")
     parser.add_argument("--watch", metavar="DIR", help="import what is there and what comes, until stopped")
     parser.add_argument(
@@ -74,6 +58,7 @@ def add_import_runs_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the report as one JSON document")
     add_database_argument(parser)
+    add_options(parser, TITLE, _fields())
 
 
 def import_runs(arguments: argparse.Namespace) -> int:
@@ -95,20 +80,34 @@ def import_runs(arguments: argparse.Namespace) -> int:
     return code
 
 
+def _fields() -> "dict[str, FieldInfo]":
+    """Of the API's metadata; the parts of the precision are options of their own."""
+    from service.api.benchmark_run_schemas import EngineLimits
+    from service.api.import_schemas import ImportMetadata, PrecisionSaid
+
+    precision = dict(PrecisionSaid.model_fields)
+    precision = {"precision": precision.pop("weights"), **precision}
+    said, limits = ImportMetadata.model_fields, EngineLimits.model_fields
+    own = {name: field for name, field in said.items() if name not in limits and name not in precision}
+    return own | precision | limits
+
+
 def _metadata(arguments: argparse.Namespace) -> "ImportMetadata":
-    """The flags as the API's metadata, with the same checks."""
+    """The options as the API's metadata, with the same checks."""
     from pydantic import ValidationError
 
     from service.api.import_schemas import ImportMetadata
+    from service.cli.schema_options import complaint, given
 
-    names = [name.replace("-", "_") for name in (*TEXTS, *COUNTS, *NUMBERS, "nobody-knows")]
-    said = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    said = given(arguments, fields := _fields())
+    widths = {"weights": "precision", "kv_cache": "kv_cache", "compute": "compute"}
+    said["precision"] = {part: said.pop(name, None) for part, name in widths.items()}
+    # Fields are asked for by their options, and so are those that nobody knows.
+    said["nobody_knows"] = [name.lstrip("-").replace("-", "_") for name in said.get("nobody_knows", ())]
     try:
         return ImportMetadata.model_validate(said)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        flag = str(first["loc"][0]).replace("_", "-") if first["loc"] else "?"
-        raise SaidInvalid(f"--{flag}: {first['msg']}") from None
+        raise SaidInvalid(complaint(error, fields)) from None
 
 
 def _files_of(root: Path) -> list[Path]:
@@ -137,10 +136,14 @@ def _import(
     arguments: argparse.Namespace,
 ) -> int:
     from service.api.run_importing import import_runs as import_opened
+    from service.cli.schema_options import option_at
 
-    reports = import_opened(
-        _opened(files), metadata, snapshot=catalogue.refresh(), engine=catalogue.engine, atomic=arguments.atomic
-    )
+    try:
+        reports = import_opened(
+            _opened(files), metadata, snapshot=catalogue.refresh(), engine=catalogue.engine, atomic=arguments.atomic
+        )
+    except Invalid as error:  # of the metadata: what is wrong with a file stands in its report
+        raise SaidInvalid(f"{option_at(error.field[1:], _fields())}: {error.detail}") from None
     if arguments.json:
         document: dict[str, Any] = {"files": [each.model_dump(mode="json") for each in reports]}
         print(json.dumps(document, indent=None if arguments.watch else 2), flush=True)
@@ -153,19 +156,24 @@ def _import(
 
 
 def _print(report: "ImportedFileRead") -> None:
+    from service.cli.schema_options import in_options, option
+
+    fields = _fields()
+    suggested = [f"{option(name)} {value}" for name, value in report.suggested.items() if name in report.missing]
+    hints = f" (it hints at {', '.join(suggested)})" if suggested else ""
     if not report.accepted:
-        print(f"{report.name}: refused: {report.reason}", file=sys.stderr, flush=True)
+        print(f"{report.name}: refused: {in_options(report.reason or '', fields)}{hints}", file=sys.stderr, flush=True)
         return
     new = sum(not run.already_stored for run in report.runs)
     known = len(report.runs) - new
     beside = "belongs to runs of another file" if not report.runs else f"{new} stored"
     print(f"{report.name}: {beside}{f', {known} stored already' if known else ''} ({report.kind})", flush=True)
     for warning in report.warnings:
-        print(f"  {warning}")
+        print(f"  {in_options(warning, fields)}")
     for reason in dict.fromkeys(reason for run in report.runs for reason in run.not_leant_on):
-        print(f"  estimates do not lean on it: {reason}")
+        print(f"  estimates do not lean on it: {in_options(reason, fields)}")
     if report.missing:
-        print(f"  still unknown: {', '.join(report.missing)}")
+        print(f"  still unknown: {', '.join(map(option, report.missing))}{hints}")
 
 
 def _print_predictions(report: "ImportedFileRead", catalogue: "LiveCatalogue") -> None:

@@ -13,6 +13,8 @@ from service.imports.run import OVERALL, ConcurrencyBasis, ImportedRun, Meaning,
 class Metadata:
     """What the caller says about all files of an upload; it fills what they leave open and changes no figure of theirs.
 
+    The names are those of the API's metadata, so that a warning names what the caller can say.
+
     ``nobody_knows`` names fields that the caller was asked for and cannot answer.
     """
 
@@ -21,7 +23,7 @@ class Metadata:
     node_count: int | None = None
     model: str | None = None
     precision: str | None = None
-    kv_precision: str | None = None
+    kv_cache: str | None = None
     engine: str | None = None
     engine_version: str | None = None
     tool_version: str | None = None
@@ -40,7 +42,7 @@ class Metadata:
     finished_at: datetime | None = None
     duration_s: float | None = None
     failed_count: int | None = None
-    speculative_decoding: str | None = None
+    speculation: str | None = None
     utc_offset: timedelta | None = None
     nobody_knows: frozenset[Ask] = frozenset()
 
@@ -51,7 +53,7 @@ FILLS = {
     "node_count": "node_count",
     "model": "model_name",
     "precision": "weight_precision",
-    "kv_precision": "kv_precision",
+    "kv_cache": "kv_precision",
     "engine": "engine",
     "engine_version": "engine_version",
     "tool_version": "tool_version",
@@ -68,7 +70,7 @@ FILLS = {
     "finished_at": "finished_at",
     "duration_s": "duration_s",
     "failed_count": "failed_count",
-    "speculative_decoding": "speculative_decoding",
+    "speculation": "speculative_decoding",
 }
 NEEDS_NO_CONCURRENCY = frozenset({Scenario.OPEN_LOOP, Scenario.OFFLINE_MAX})
 NAMES_A_RECORD = frozenset({"accelerator", "model"})
@@ -90,7 +92,7 @@ ANSWERS: dict[Ask, Callable[[ImportedRun], Any]] = {
     Ask.DURATION_S: lambda run: run.duration_s,
     Ask.FAILED_COUNT: lambda run: run.failed_count,
     Ask.TOOL_VERSION: lambda run: run.tool_version,
-    Ask.TIME_ZONE: lambda run: run.started_at or run.finished_at,
+    Ask.UTC_OFFSET: lambda run: run.started_at or run.finished_at,
 }
 
 
@@ -108,7 +110,7 @@ def completed(run: ImportedRun, metadata: Metadata) -> tuple[ImportedRun, list[s
         if read is None:
             filled[target] = said
         elif name not in NAMES_A_RECORD and str(read).lower() != str(said).lower() and read != said:
-            conflicts.append(f"{name}: the file says {read}, the caller {said}; the file's is kept")
+            conflicts.append(f"`{name}`: the file says {read}, the caller {said}; the file's is kept")
     if metadata.batch is not None and run.concurrency is None and run.concurrency_basis is ConcurrencyBasis.BATCH:
         filled["concurrency"] = metadata.batch
     if "concurrency" in filled and run.concurrency_basis is None:
@@ -145,7 +147,7 @@ def still_missing(parsed: Parsed, runs: tuple[ImportedRun, ...], metadata: Metad
     """The asks that some run, and for a power log the caller, leaves open."""
     said = {Ask(name) for name in (f.name for f in fields(metadata)) if name in set(Ask) and getattr(metadata, name)}
     if metadata.utc_offset is not None:
-        said.add(Ask.TIME_ZONE)
+        said.add(Ask.UTC_OFFSET)
     answered = said | metadata.nobody_knows if not runs else metadata.nobody_knows - {Ask.ACCELERATOR, Ask.MODEL}
     open_asks = (ask for ask in parsed.asks if ask not in answered)
     return tuple(ask for ask in open_asks if not runs or any(not ANSWERS[ask](run) and _zero(ask, run) for run in runs))

@@ -138,7 +138,7 @@ def _read_file(name: str, stream: BinaryIO, kind: Kind | None, *, in_archive: bo
         if not head.strip():
             raise Refused("the file is empty")
         if kind is None:
-            raise Refused("no known tool writes such a file; state its kind if one does")
+            raise Refused("no known tool writes such a file; state its `kind` if one does")
         if kind is Kind.ZIP and in_archive:
             raise Refused("an archive inside an archive is not read")
         _take(read, kind, stream)
@@ -198,7 +198,7 @@ def _report(read: FileRead, metadata: Metadata) -> FileReport:
     parsed = read.parsed
     power_stands_alone = parsed.power is not None and not read.is_joined
     if power_stands_alone:
-        read.notes.append("it belongs to no run of this upload: send it with the run's file, and the time zone")
+        read.notes.append("it belongs to no run of this upload: send it with the run's file, and say `utc_offset`")
     warnings = (*parsed.warnings, *read.notes)
     hidden = len(warnings) - MOST_WARNINGS
     more = (f"{hidden} more warnings",) if hidden > 0 else ()

@@ -123,7 +123,7 @@ def parse_nvidia_smi(stream: BinaryIO) -> Parsed:
             clock_s(row[header.index("timestamp")].strip(), where), gpu, watts_in(row[power], where), busy=at_work
         )
     log, left_out = rounds.log("nvidia-smi", knows_busy=busy is not None)
-    return power_parsed(log, (*TIME_ASKS, Ask.TIME_ZONE), left_out)
+    return power_parsed(log, (*TIME_ASKS, Ask.UTC_OFFSET), left_out)
 
 
 def power_parsed(log: PowerLog, asks: tuple[Ask, ...], left_out: int = 0) -> Parsed:

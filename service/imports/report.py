@@ -64,7 +64,7 @@ class Ask(StrEnum):
     DURATION_S = "duration_s"
     FAILED_COUNT = "failed_count"
     TOOL_VERSION = "tool_version"
-    TIME_ZONE = "time_zone"
+    UTC_OFFSET = "utc_offset"
 
 
 REQUIRED_ASKS = frozenset(

@@ -213,9 +213,7 @@ def parse_latency(stream: BinaryIO) -> Parsed:
                 dropped_keys=tuple(measures.not_finite),
             )
         )
-    warnings = (
-        "latencies are in seconds, one for a whole batch: rates need the batch and the output length from the caller",
-    )
+    warnings = ("latencies are in seconds, one for a whole batch: rates need `batch` and `osl_tokens` from the caller",)
     return Parsed(tuple(runs), (*OFFLINE_ASKS, Ask.BATCH, Ask.ENGINE_VERSION), warnings)
 
 

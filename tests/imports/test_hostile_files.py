@@ -37,7 +37,7 @@ def test_a_file_that_no_tool_writes_is_refused_and_its_kind_asked_for() -> None:
     report = read("Dear all, the run was fast.")
     assert (report.kind, report.accepted) == (None, False)
     assert report.reason is not None
-    assert "state its kind" in report.reason
+    assert "state its `kind`" in report.reason
 
 
 @pytest.mark.parametrize("length", [200, 400, len(SERVE) - 1])

@@ -28,7 +28,7 @@ def test_nvidia_smi_is_summed_over_gpus_at_each_time_and_then_averaged() -> None
     assert log.busy_mean_w == near((798.62 + 816.24 + 818.00 + 805.20) / 4)
     assert log.energy_j == near(sum(rounds) - (126.74 + 127.40) / 2)  # trapezoids one second wide
     assert (log.accelerator_count, log.interval_s, log.scope) == (2, near(1.0), PowerScope.BOARD)
-    assert report.missing == (Ask.STARTED_AT, Ask.FINISHED_AT, Ask.TIME_ZONE)
+    assert report.missing == (Ask.STARTED_AT, Ask.FINISHED_AT, Ask.UTC_OFFSET)
 
 
 def test_a_gpu_that_was_not_read_leaves_its_time_out_instead_of_counting_as_zero() -> None:
