@@ -48,7 +48,23 @@ def test_a_folder_is_imported_and_the_same_again_is_known(
     assert "deep/b.json: 1 stored" in printed
     assert "hidden" not in printed
     assert main(["import-runs", str(folder), *SAID, *database]) == 0
-    assert "a.json: 0 stored, 1 stored already" in capsys.readouterr().out
+    assert "a.json: 0 stored, 1 stored already as 0" in capsys.readouterr().out
+
+
+def test_better_options_for_a_stored_file_are_not_taken_over_and_the_way_to_do_so_is_said(
+    tmp_path: Path, database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["import-runs", str(write_run(tmp_path, "a.json")), *SAID, *database]
+    assert main([*arguments, "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["files"][0]["runs"]
+    assert main([*arguments, "--engine-version", "0.33.0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"a.json: 0 stored, 1 stored already as {run['id']} (vllm-bench-serve)"
+    assert (
+        f"  {run['id']} is stored already and stays as it is; not taken over: engine_version 0.33.0 (stored: unknown); "
+        "to store that, delete it and import the file again"
+    ) in lines
+    assert f"  `sizing delete-runs {run['id']}` deletes what is stored" in lines
 
 
 def test_runs_are_shown_beside_what_the_others_predict(

@@ -131,9 +131,21 @@ def _offset(text: str | None) -> timedelta | None:
     return -size if match[1] == "-" else size
 
 
+class NotTakenOver(BaseModel):
+    """What an import says of a run that is stored already; the run says something else, and keeps it."""
+
+    field: str = Field(description="of the run, or of its `extras`")
+    stored: str | int | float | bool | None
+    sent: str | int | float | bool
+
+
 class ImportedRunRead(BaseModel):
     id: str
-    already_stored: bool = Field(description="by an earlier import of the same content")
+    already_stored: bool = Field(description="by an earlier import of the same content; the run is not changed")
+    not_taken_over: list[NotTakenOver] = Field(
+        description="what this import says otherwise of a run that is stored already: to store that, delete the run "
+        "and import the file again"
+    )
     not_leant_on: list[str] = Field(description="why estimates do not lean on it, or on a part of it; empty: they do")
 
 

@@ -3,25 +3,45 @@
 The API and the command line import alike.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from sqlalchemy import Engine
 from sqlmodel import Session
 
-from service.api.import_schemas import ImportedFileRead, ImportedRunRead, ImportMetadata
+from service.api.import_schemas import ImportedFileRead, ImportedRunRead, ImportMetadata, NotTakenOver
 from service.api.imported_runs import Said, placed, stored_run
 from service.catalogue.benchmark_records import BenchmarkRun, new_ids
-from service.catalogue.benchmarks import evidence_writing, runs_of_content, save_runs
+from service.catalogue.benchmarks import FIELDS, evidence_writing, runs_of_content, save_runs
 from service.catalogue.live_evidence import evidence_about
 from service.catalogue.snapshot import Snapshot
 from service.errors import Invalid
 from service.imports import FileReport, import_files
 
 Stored = Mapping[tuple[str, int], BenchmarkRun]
-IDENTITY = ("accelerator", "model", "gpu_count", "weights", "kv_cache", "engine", "engine_version", "scenario", "tp")
+# What an import does not say of a run: its place, and what follows from the catalogue or from what is said.
+NOT_SAID = frozenset(
+    {
+        "id",
+        "origin",
+        "created_at",
+        "evidence_revision",
+        "content_digest",
+        "file_index",
+        "file_name",
+        "accelerator_revision",
+        "accelerator_name",
+        "model_name",
+        "pair_key",
+        "output_tokens_per_s_per_gpu",
+        "calibrates",
+        "details",
+    }
+)
+SAID = tuple(name for name in FIELDS if name not in NOT_SAID)
+SAID_IN_EXTRAS = tuple(ImportMetadata.model_fields)
 NOT_STORED = "nothing of this upload was stored, since not every file could be (atomic)"
 
 
@@ -116,13 +136,48 @@ def _note(file: _File, known: Stored, new: Stored, snapshot: Snapshot) -> None:
             ImportedRunRead(
                 id=stored.id,
                 already_stored=earlier is not None,
+                not_taken_over=list(_differences(earlier, run)) if earlier else [],
                 not_leant_on=evidence_about(stored, snapshot)[1],
             )
         )
-        if earlier and (moved := [each for each in IDENTITY if getattr(earlier, each) != getattr(run, each)]):
-            file.warnings.append(
-                f"{earlier.id} was stored earlier with another {', '.join(moved)}; it is kept: delete it to say anew"
+    file.warnings += _not_taken_over(file.stored)
+
+
+def _differences(stored: BenchmarkRun, sent: BenchmarkRun) -> Iterator[NotTakenOver]:
+    """What is sent and unlike what is stored; what is left out this time is no statement."""
+    before, now = stored.read_details.extras, sent.read_details.extras
+    pairs = [(name, getattr(stored, name), getattr(sent, name)) for name in SAID]
+    pairs += [(name, before.get(name), now.get(name)) for name in SAID_IN_EXTRAS]
+    for name, kept, said in pairs:
+        if said is not None and said != kept and not _is_reading_of(said, kept):
+            yield NotTakenOver(field=name, stored=kept, sent=said)
+
+
+def _is_reading_of(said: Any, kept: Any) -> bool:
+    """Whether it is the clock's reading of a time that is stored with its zone.
+
+    >>> _is_reading_of("2026-12-01T19:55:51", "2026-12-01T19:55:51+01:00"), _is_reading_of("25", "256")
+    (True, False)
+    """
+    return isinstance(kept, str) and kept.startswith((f"{said}+", f"{said}-"))
+
+
+def _not_taken_over(runs: Iterable[ImportedRunRead]) -> Iterator[str]:
+    """One warning for all runs that differ alike, as those of a sweep do."""
+    alike: dict[str, list[str]] = {}
+    for run in runs:
+        if run.not_taken_over:
+            told = (
+                f"{each.field} {each.sent} (stored: {'unknown' if each.stored is None else each.stored})"
+                for each in run.not_taken_over
             )
+            alike.setdefault(", ".join(told), []).append(run.id)
+    for differences, ids in alike.items():
+        are, stay, them = ("are", "stay as they are", "them") if len(ids) > 1 else ("is", "stays as it is", "it")
+        yield (
+            f"{', '.join(ids)} {are} stored already and {stay}; not taken over: {differences}; to store that, delete "
+            f"{them} and import the file again"
+        )
 
 
 def _read_of(file: _File, *, any_stored: bool) -> ImportedFileRead:

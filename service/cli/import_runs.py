@@ -28,7 +28,8 @@ examples:
   sizing import-runs --watch results/ --accelerator mi300x --gpu-count 8 --precision fp8
 
 What a file says itself need not be given. Files that are given together are read together: a power log gives its power
-to the runs of its time. The same file again is the same run:.
+to the runs of its time. The same file again is the same run, and keeps what it was stored with: to say something else
+of it, `sizing delete-runs` it and import the file again.
 The exit code is 1 when a file was refused.
 """
 WATCH_INTERVAL_S = 2.0
@@ -165,11 +166,14 @@ def _print(report: "ImportedFileRead") -> None:
         print(f"{report.name}: refused: {in_options(report.reason or '', fields)}{hints}", file=sys.stderr, flush=True)
         return
     new = sum(not run.already_stored for run in report.runs)
-    known = len(report.runs) - new
+    known = [run.id for run in report.runs if run.already_stored]
     beside = "belongs to runs of another file" if not report.runs else f"{new} stored"
-    print(f"{report.name}: {beside}{f', {known} stored already' if known else ''} ({report.kind})", flush=True)
+    already = f", {len(known)} stored already as {', '.join(known)}" if known else ""
+    print(f"{report.name}: {beside}{already} ({report.kind})", flush=True)
     for warning in report.warnings:
         print(f"  {in_options(warning, fields)}")
+    if differ := [run.id for run in report.runs if run.not_taken_over]:
+        print(f"  `sizing delete-runs {' '.join(differ)}` deletes what is stored")
     for reason in dict.fromkeys(reason for run in report.runs for reason in run.not_leant_on):
         print(f"  estimates do not lean on it: {in_options(reason, fields)}")
     if report.missing:

@@ -74,9 +74,48 @@ def test_the_same_content_again_is_the_same_run_and_says_what_was_said_otherwise
     again = send(client, ("renamed.json", SERVE), metadata={**KNOWN, "precision": "bf16"})
     assert again.status_code == 201
     (file,) = again.json()["files"]
-    assert file["runs"] == [{"id": first["runs"][0]["id"], "already_stored": True, "not_leant_on": []}]
-    assert any("another weights" in warning for warning in file["warnings"])
+    assert file["runs"] == [
+        {
+            "id": first["runs"][0]["id"],
+            "already_stored": True,
+            "not_taken_over": [{"field": "weights", "stored": "fp8", "sent": "bf16"}],
+            "not_leant_on": [],
+        }
+    ]
     assert len(users_runs(client)) == 1
+
+
+def test_better_metadata_for_a_stored_file_is_reported_as_not_taken_over_until_the_run_is_deleted(
+    client: TestClient,
+) -> None:
+    sweep = b"\n".join(other_serve(number) for number in (1, 2))
+    first, second = (run["id"] for run in send(client, ("sweep.jsonl", sweep)).json()["files"][0]["runs"])
+    better = {**KNOWN, "engine_version": "0.33.0", "prefix_caching": False, "max_num_seqs": 256, "utc_offset": "+01:00"}
+    (file,) = send(client, ("sweep.jsonl", sweep), metadata=better).json()["files"]
+    assert [(run["id"], run["already_stored"]) for run in file["runs"]] == [(first, True), (second, True)]
+    # The run of 2 s ended at 19:55:53 of a clock that is one hour ahead of UTC.
+    assert file["runs"][0]["not_taken_over"] == [
+        {"field": "engine_version", "stored": None, "sent": "0.33.0"},
+        {"field": "prefix_caching", "stored": None, "sent": False},
+        {"field": "max_num_seqs", "stored": None, "sent": "256"},
+        {"field": "started_at", "stored": "2026-12-01T19:55:51", "sent": "2026-12-01T19:55:51+01:00"},
+        {"field": "finished_at", "stored": "2026-12-01T19:55:53", "sent": "2026-12-01T19:55:53+01:00"},
+    ]
+    (said,) = (warning for warning in file["warnings"] if "stored already" in warning)
+    assert said == (
+        f"{first}, {second} are stored already and stay as they are; not taken over: engine_version 0.33.0 (stored: "
+        "unknown), prefix_caching False (stored: unknown), max_num_seqs 256 (stored: unknown), started_at "
+        "2026-12-01T19:55:51+01:00 (stored: 2026-12-01T19:55:51), finished_at 2026-12-01T19:55:53+01:00 (stored: "
+        "2026-12-01T19:55:53); to store that, delete them and import the file again"
+    )
+    assert client.get(f"/benchmark-runs/{first}").json()["engine_version"] is None
+    for run_id in (first, second):
+        client.delete(f"/benchmark-runs/{run_id}")
+    (anew,) = send(client, ("sweep.jsonl", sweep), metadata=better).json()["files"]
+    assert [run["not_taken_over"] for run in anew["runs"]] == [[], []]
+    assert client.get(f"/benchmark-runs/{anew['runs'][0]['id']}").json()["engine_version"] == "0.33.0"
+    (less,) = send(client, ("sweep.jsonl", sweep)).json()["files"]
+    assert [run["not_taken_over"] for run in less["runs"]] == [[], []]  # what is left out contradicts nothing
 
 
 def test_a_file_sent_twice_at_once_or_inside_an_archive_is_stored_once(client: TestClient) -> None:
