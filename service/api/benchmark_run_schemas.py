@@ -230,32 +230,32 @@ class RunFilters(BaseModel):
     accelerator_name: Texts = Field([], description="as the source writes it: also of parts without a record")
     model: Texts = Field([], description="slug, alias or Hub name, exactly")
     model_name: Texts = Field([], description="as the source writes it: also of models without a record")
-    weights: Texts = []
-    kv_cache: Texts = []
-    compute: Texts = []
-    engine: Texts = Field([], description="in lower case")
-    engine_version: Texts = []
-    gpu_count: Counts = []
-    node_count: Counts = []
-    tp: Counts = []
-    pp: Counts = []
-    ep: Counts = []
-    dp: Counts = []
-    speculation: Texts = []
-    prefix_caching: bool | None = None
-    scenario: list[RunScenario] = Field([], max_length=20)
-    mlperf_version: Texts = []
-    mlperf_division: Texts = []
-    mlperf_availability: Texts = []
-    mlperf_valid: bool | None = None
-    submitter: Texts = []
-    system_name: Texts = []
-    power_scope: list[PowerScope] = Field([], max_length=4)
-    tool: Texts = []
-    origin: Origin | None = None
+    weights: Texts = Field([], description="precision of the weights, such as fp8")
+    kv_cache: Texts = Field([], description="precision of the KV cache")
+    compute: Texts = Field([], description="precision of the arithmetic")
+    engine: Texts = Field([], description="in lower case, such as vllm")
+    engine_version: Texts = Field([], description="such as 0.33.0")
+    gpu_count: Counts = Field([], description="GPUs that the run was on")
+    node_count: Counts = Field([], description="machines that the GPUs are in")
+    tp: Counts = Field([], description="tensor parallelism")
+    pp: Counts = Field([], description="pipeline parallelism")
+    ep: Counts = Field([], description="expert parallelism")
+    dp: Counts = Field([], description="data parallelism")
+    speculation: Texts = Field([], description="method of speculative decoding, or none")
+    prefix_caching: bool | None = Field(None, description="whether the engine reused the caches of like beginnings")
+    scenario: list[RunScenario] = Field([], max_length=20, description="how the load was offered")
+    mlperf_version: Texts = Field([], description="of MLPerf Inference, such as v5.1")
+    mlperf_division: Texts = Field([], description="closed or open")
+    mlperf_availability: Texts = Field([], description="as submitted, such as available")
+    mlperf_valid: bool | None = Field(None, description="as LoadGen judged")
+    submitter: Texts = Field([], description="of an MLPerf result")
+    system_name: Texts = Field([], description="of an MLPerf result")
+    power_scope: list[PowerScope] = Field([], max_length=4, description="what was inside the measurement of power")
+    tool: Texts = Field([], description="that measured, such as vllm-bench-serve")
+    origin: Origin | None = Field(None, description="shipped with a release, or stored by a user")
     calibrates: bool | None = Field(None, description="false: the runs that estimates do not lean on")
     content_digest: Texts = Field([], description="SHA-256 of a file")
-    measured_by: Texts = []
+    measured_by: Texts = Field([], description="who measured")
     measured_on: MeasuredOn | None = Field(None, description="that day, or any of that month or year")
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 from fastapi.responses import FileResponse, StreamingResponse
-from sqlalchemy import Engine
 from sqlmodel import Session
 from starlette.background import BackgroundTask
 
@@ -23,13 +22,12 @@ from service.api.benchmark_run_export import (
     csv_parts,
     write_parquet,
 )
+from service.api.benchmark_run_list import ScenarioRequired, is_key_of, order_of, page_of_runs
 from service.api.benchmark_run_schemas import (
-    FIGURES,
     BenchmarkRunCreate,
     BenchmarkRunPage,
     BenchmarkRunPair,
     BenchmarkRunRead,
-    FacetValue,
     PairsQuestion,
     RunsQuestion,
 )
@@ -38,7 +36,7 @@ from service.api.pages import CursorInvalid, Page, read_cursor, write_cursor
 from service.api.problems import named_in_body, problem_responses
 from service.api.strict_json import StrictJsonRoute
 from service.catalogue.benchmark_pairs import list_pairs
-from service.catalogue.benchmark_queries import FacetCounts, Facets, Order, RunFilter, list_runs
+from service.catalogue.benchmark_queries import Order
 from service.catalogue.benchmark_records import (
     ID_PATTERN,
     BenchmarkRun,
@@ -93,11 +91,6 @@ EXAMPLES: dict[str, Any] = {
 }
 
 
-class ScenarioRequired(Invalid):
-    code = "scenario_required"
-    title = "A ranking is of one scenario"
-
-
 RunId = Annotated[str, Path(max_length=100, description="id of the run")]
 
 
@@ -124,13 +117,7 @@ def list_benchmark_runs(
     A sort leaves out the runs that do not have its figure: they cannot be ranked, and are not last either.
     """
     wanted = filter_of(question, snapshot)
-    order = Order(question.sort.removeprefix("-"), question.sort.startswith("-"))
-    if order.column in FIGURES and len(question.scenario) != 1 and not question.mixed_scenarios:
-        raise ScenarioRequired(
-            f"a ranking by {order.column} over several scenarios would compare different experiments: give one "
-            "scenario, or mixed_scenarios=true",
-            field=("scenario",),
-        )
+    order = order_of(question)
     match question.format or asked_format(accept):
         case "csv":
             headers = {"Content-Disposition": 'attachment; filename="benchmark-runs.csv"'}
@@ -140,50 +127,7 @@ def list_benchmark_runs(
             gone = BackgroundTask(path.unlink, missing_ok=True)
             return FileResponse(path, media_type=PARQUET_TYPE, filename="benchmark-runs.parquet", background=gone)
         case _:
-            return _page(question, wanted, order, engine, counts)
-
-
-def _page(
-    question: RunsQuestion, wanted: RunFilter, order: Order, engine: Engine, counts: FacetCounts
-) -> BenchmarkRunPage:
-    asked = question.model_dump(mode="json", exclude={"limit", "cursor", "facets", "format"})
-    after = read_cursor(question.cursor, asked) if question.cursor else None
-    if after is not None and not _fits(after, order):
-        raise CursorInvalid("the cursor is not one of this list")
-    with Session(engine) as session:
-        runs = list_runs(session, wanted, order, limit=question.limit + 1, after=after)
-        counted = counts.of(session, wanted, question.facets) if question.facets else None
-    page = runs[: question.limit]
-    more = len(runs) > question.limit
-    return BenchmarkRunPage(
-        items=[read_of(run) for run in page],
-        next_cursor=write_cursor(order.key(page[-1]), asked) if more else None,
-        **_facets_of(counted),
-    )
-
-
-def _facets_of(counted: Facets | None) -> dict[str, Any]:
-    if counted is None:
-        return {}
-    return {
-        "facets": {
-            name: [FacetValue(value=value, run_count=count) for value, count in values]
-            for name, values in counted.counts.items()
-        },
-        "facets_run_count": counted.counted_run_count,
-        "facets_are_complete": counted.is_complete,
-    }
-
-
-def _fits(key: tuple[Any, ...], order: Order) -> bool:
-    """Whether a cursor's key is of the types of this order: a text never meets a number in the database."""
-    *value, last = key or (None,)
-    if not (isinstance(last, str) and last.isprintable()):
-        return False
-    if order.column == "id":
-        return not value
-    kind: Any = str if order.column == "measured_on" else (int, float)
-    return len(value) == 1 and isinstance(value[0], kind) and str(value[0]).isprintable()
+            return page_of_runs(question, wanted, order, engine, counts)
 
 
 @router.get(
@@ -201,7 +145,7 @@ def list_benchmark_run_pairs(
     wanted = filter_of(question, snapshot)
     asked = question.model_dump(mode="json", exclude={"limit", "cursor"})
     after = read_cursor(question.cursor, asked) if question.cursor else None
-    if after is not None and not _fits(after, Order()):
+    if after is not None and not is_key_of(after, Order()):
         raise CursorInvalid("the cursor is not one of this list")
     with Session(engine) as session:
         pairs = list_pairs(

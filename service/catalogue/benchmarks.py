@@ -42,7 +42,7 @@ class UnknownBenchmarkRun(NotFound):
     title = "Unknown benchmark run"
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no benchmark run {run_id[:40]!r}; GET /benchmark-runs lists them")
+        super().__init__(f"there is no benchmark run {run_id[:40]!r}; the list of benchmark runs has them all")
 
 
 class ShippedRunKept(Conflict):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from service import __version__
-from service.cli import calibrate, catalogue, import_runs, server, size, validate
+from service.cli import calibrate, catalogue, import_runs, runs, server, size, validate
 from service.errors import ServiceError
 
 EPILOG = """\
@@ -23,9 +23,11 @@ examples:
   sizing models --json | jq .
   sizing import-model config.json --slug my-model  a model of your own
   sizing import-runs results/ --accelerator h100-sxm --gpu-count 4 --precision fp8
+  sizing runs --origin user                        the runs that you have stored
 
 Every setting is also an environment variable, such as SIZING_DATABASE_URL; `sizing serve --list-settings` names them.
-Commands that only read use the configured database, or the shipped catalogue where there is none yet.
+Commands that only read use the configured database, or the shipped catalogue where there is none yet (`sizing runs`
+lists a database only).
 """
 
 
@@ -56,6 +58,8 @@ COMMANDS = (
         import_runs.add_import_runs_arguments,
         import_runs.import_runs,
     ),
+    Command("runs", "list benchmark runs", runs.add_runs_arguments, runs.runs),
+    Command("delete-runs", "delete benchmark runs of your own", runs.add_delete_runs_arguments, runs.delete_runs),
     Command("validate", "how the answers do on published facts", validate.add_validate_arguments, validate.validate),
     Command(
         "calibrate",

@@ -41,7 +41,7 @@ def open_snapshot(settings: "Settings") -> "Snapshot":
     """The stored catalogue, or the shipped one where no database has been made yet. Writes nothing."""
     from service.catalogue.snapshot import read_snapshot, shipped_snapshot
 
-    return _read_stored(settings, read_snapshot, shipped_snapshot)
+    return on_database(settings, read_snapshot, shipped_snapshot)
 
 
 def open_evidence(settings: "Settings", snapshot: "Snapshot") -> "Evidence | None":
@@ -55,10 +55,11 @@ def open_evidence(settings: "Settings", snapshot: "Snapshot") -> "Evidence | Non
 
     if not settings.lean_on_runs:
         return None
-    return _read_stored(settings, stored, lambda: shipped_evidence(snapshot))
+    return on_database(settings, stored, lambda: shipped_evidence(snapshot))
 
 
-def _read_stored(settings: "Settings", stored: "Callable[[Engine], T]", shipped: Callable[[], T]) -> T:
+def on_database(settings: "Settings", stored: "Callable[[Engine], T]", shipped: Callable[[], T]) -> T:
+    """What ``stored`` makes of the configured database, or ``shipped`` where no database has been made yet."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.catalogue.database import create_database_engine, sqlite_file
@@ -66,7 +67,7 @@ def _read_stored(settings: "Settings", stored: "Callable[[Engine], T]", shipped:
     file = sqlite_file(settings.database_url)
     if file is not None and not file.exists():
         return shipped()
-    engine = create_database_engine(settings.database_url)
+    engine = create_database_engine(settings.database_url, sqlite_synchronous=settings.sqlite_synchronous)
     try:
         return stored(engine)
     except SQLAlchemyError as error:
@@ -123,7 +124,7 @@ def accelerators(arguments: argparse.Namespace) -> int:
         "KIND": lambda each: each["kind"],
         "GPUS": lambda each: each["gpu_count"],
         "GB PER GPU": lambda each: f"{each['memory_capacity_bytes_per_gpu'] / 1e9:.1f}",
-        "TB/S PER GPU": lambda each: _or_dash(each["memory_bandwidth_bytes_per_s_per_gpu"], 1e12),
+        "TB/S PER GPU": lambda each: or_dash(each["memory_bandwidth_bytes_per_s_per_gpu"], 1e12),
         "STATUS": lambda each: each["status"],
     }
     return _print(chosen, columns, as_json=arguments.json)
@@ -162,7 +163,7 @@ def models(arguments: argparse.Namespace) -> int:
         "PARAMETERS (10^9)": lambda each: f"{each['total_parameter_count'] / 1e9:.2f}",
         "ACTIVE (10^9)": lambda each: f"{each['active_parameter_count'] / 1e9:.2f}",
         "CHECKPOINT": lambda each: each["checkpoint_scheme"],
-        "CONTEXT (TOKENS)": lambda each: _or_dash(each["max_context_tokens"]),
+        "CONTEXT (TOKENS)": lambda each: or_dash(each["max_context_tokens"]),
     }
     return _print(chosen, columns, as_json=arguments.json)
 
@@ -204,16 +205,20 @@ def import_model(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _or_dash(value: float | None, unit: float = 1) -> str:
+def or_dash(value: float | None, unit: float = 1) -> str:
     return "-" if value is None else f"{value / unit:g}"
 
 
 def _print(items: Sequence[dict[str, Any]], columns: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"items": items, "next_cursor": None}, indent=2))
-        return 0
+    else:
+        print_table(items, columns)
+    return 0
+
+
+def print_table(items: Sequence[dict[str, Any]], columns: dict[str, Any]) -> None:
     rows = [list(columns), *([str(show(item)) for show in columns.values()] for item in items)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return 0
