@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from service.catalogue.benchmark_facts import PublishedRun
 from service.catalogue.disaggregated_layout import pools_of
-from service.catalogue.engine_releases import engine_age_years
 from service.sizing.accelerator import Accelerator
+from service.sizing.engine_releases import age_years
 from service.sizing.language_model import LanguageModel
 from service.sizing.parallelism import Parallelism
 from service.sizing.precision import Precision
@@ -73,7 +73,7 @@ def run_setup(run: PublishedRun, phase: Phase, *, accelerator: Accelerator, mode
         osl_tokens=lengths[1],
         batch=batch,
         is_drafted=_is_drafted(run),
-        engine_age_years=engine_age_years(engine, run.engine_version, run.measured_on),
+        engine_age_years=age_years(engine, _release_named(run, phase), run.measured_on),
         layer_split_devices=split,
         back_end=_back_end(run, accelerator),
         has_fused_attention=_has_fused_attention(run),
@@ -96,6 +96,11 @@ def _unfit(
     if phase is Phase.TTFT and placed.batch and run.concurrency and placed.batch < run.concurrency:
         return "requests waited for a place among those that run at once"
     return None
+
+
+def _release_named(run: PublishedRun, phase: Phase) -> str | None:
+    """Published disaggregated runs name the version of the layer above the engine."""
+    return None if phase is Phase.DISAGGREGATED else run.engine_version
 
 
 def _has_fused_attention(run: PublishedRun) -> bool:

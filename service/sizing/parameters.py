@@ -97,6 +97,13 @@ class StepParameters:
             **{name: value[name] for name in _SHARED},
         )
 
+    def aged(self, years: float) -> "StepParameters":
+        """Of an older release: more overhead in each layer."""
+        if not years:
+            return self
+        factor = exp(FITTED["engine_age_exponent_per_year"].value * years)
+        return replace(self, layer_overhead_s=self.layer_overhead_s * factor)
+
     def at_clock(self, clock_fraction: float) -> "StepParameters":
         """All arithmetic slower by a lower clock; memory and links as they are."""
         if clock_fraction == 1:

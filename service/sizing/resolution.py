@@ -6,7 +6,9 @@ from service.errors import Invalid, RateNotPublished, UnknownChoice
 from service.sizing.accelerator import Accelerator
 from service.sizing.costs import ComputeChoice, ComputeRates, compute_rates, device_of
 from service.sizing.coverage import coverage_fraction
+from service.sizing.engine_releases import age_years, release_of
 from service.sizing.engine_settings import engine_settings
+from service.sizing.engines.engine import Engine
 from service.sizing.parameters import StepParameters
 from service.sizing.precision import Density, Precision
 from service.sizing.question import SizingInputs
@@ -81,15 +83,29 @@ def resolve(inputs: SizingInputs) -> Resolved:
         inputs=inputs,
         deployment=deployment,
         rates=_rates(inputs, deployment, remarks),
-        parameters=StepParameters.fitted(settings.engine.name)
-        if settings.engine.has_speed_model
-        else StepParameters.roofline(),
+        parameters=_parameters(settings.engine, inputs.engine.version, remarks),
         isl=isl,
         osl=osl,
         drafting=drafting,
         coverage_fraction=coverage,
         remarks=remarks,
     )
+
+
+def _parameters(engine: Engine, version: str | None, remarks: Remarks) -> StepParameters:
+    """Of the asked release; without one, of the newest."""
+    if not engine.has_speed_model:
+        return StepParameters.roofline()
+    fitted, release = StepParameters.fitted(engine.name), release_of(engine.name, version)
+    aged = fitted.aged(age_years(engine.name, version))
+    if release and aged is not fitted:
+        remarks.assume(
+            "engine.layer_overhead_ratio",
+            round(aged.layer_overhead_s / fitted.layer_overhead_s, 4),
+            f"{engine.title} {release.version} was out by {release.day} ({release.source}): overheads of older "
+            "releases are larger, as fitted to published runs",
+        )
+    return aged
 
 
 LOWEST_POWER_LIMIT_FRACTION = 0.25  # of the rating; drivers refuse lower ones, and the cube root holds no longer

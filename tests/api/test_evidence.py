@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from math import exp
 from typing import Any
 
 import pytest
@@ -170,6 +171,28 @@ def test_a_run_is_predicted_from_the_others_alone(leaning: TestClient) -> None:
         assert leaning.delete(f"/benchmark-runs/{stored['id']}").status_code == 204
     assert predicted[0]["value"] == pytest.approx(predicted[1]["value"])  # whatever it measured
     assert predicted[0]["value"] == pytest.approx(expected["tpot_s"]["value"], rel=0.01)
+
+
+def test_a_run_of_an_old_release_and_a_question_about_it_are_of_one_age(leaning: TestClient) -> None:
+    """Measured long after its release: the day of the run must not stand in for that of the release."""
+    old = QUESTION | {"engine": {"name": "vllm", "version": "0.7.3"}}
+    expected_s = asked(leaning, old)["serving"]["tpot_s"]["value"]
+    run = run_of(tpot_s=expected_s, ttft_s=0.2) | {"engine_version": "0.7.3", "measured_on": "2026-04-15"}
+    stored = leaning.post("/benchmark-runs", json=run)
+    assert stored.status_code == 201, stored.text
+    answer = asked(leaning, old)
+    (tpot, _) = leaning.get(f"/benchmark-runs/{stored.json()['id']}/prediction").json()["predictions"]
+    (lead,) = (
+        each
+        for each in answer["evidence"]["runs"]
+        if each["benchmark_run"] == stored.json()["id"] and each["estimate"] == "serving.tpot_s"
+    )
+    assert lead["predicted"]["tpot_s"] == pytest.approx(tpot["physics_s"])
+    assert tpot["predicted_s"]["value"] == pytest.approx(expected_s, rel=1e-6)
+    assert answer["serving"]["tpot_s"]["value"] == pytest.approx(expected_s, rel=0.01)
+    (said,) = (each for each in answer["assumptions"] if each["field"] == "engine.layer_overhead_ratio")
+    assert said["value"] == pytest.approx(exp(0.403 * 0.859), abs=0.001)  # out by 22 February 2025
+    assert asked(leaning)["serving"]["tpot_s"]["value"] < expected_s  # 0.19.0 is of 2026
 
 
 @pytest.mark.parametrize("scenario", ["mlperf_server", "open_loop"])
