@@ -10,6 +10,7 @@ which runs are stored, not on the order in which they came, and one question is 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby
 from math import log2
 from operator import attrgetter
@@ -40,6 +41,7 @@ from service.sizing.run_terms import PHASES, Phase
 
 FIRST = attrgetter("first")
 MOST_TIED_CELLS: Final = 1000  # equally alike configurations that are looked at
+KERNELS: Final = (RATES_KERNEL, TTFT_KERNEL)
 KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence. Those of
@@ -54,6 +56,12 @@ WIDTH_FACTORS: Final[Mapping[Phase, tuple[float, ...]]] = {
     Phase.TTFT: (0.7, 0.62, 0.96, 0.8, 0.95),
     Phase.DISAGGREGATED: (1.53, 0.89, 1.3, 1.11, 1.65),  # of serving: its own runs are of few campaigns
 }
+
+
+@cache
+def sd_without_runs(hardware_group: str | None, phase: Phase) -> float:
+    """Spread of ln(measured / predicted) while no run at all is stored: what an empty store answers."""
+    return KERNELS[phase is Phase.TTFT].prior_sd * unseen_width(hardware_group, phase) * WIDTH_FACTORS[phase][-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ class EvidenceStore:
         cls,
         runs: Iterable[Run] = (),
         *,
-        kernels: tuple[Kernel, Kernel] = (RATES_KERNEL, TTFT_KERNEL),
+        kernels: tuple[Kernel, Kernel] = KERNELS,
         width_factors: Mapping[Phase, tuple[float, ...]] = WIDTH_FACTORS,
     ) -> "EvidenceStore":
         return cls({}, EMPTY_INDEX, 0, frozenset(), kernels, width_factors).with_runs(runs)

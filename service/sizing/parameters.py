@@ -9,7 +9,7 @@ least squares on log errors with a soft-L1 loss, Gaussian priors on the logarith
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, log, sqrt
+from math import exp, log
 from typing import NamedTuple
 
 
@@ -135,35 +135,6 @@ _SHARED = (
 )
 
 NORMAL_QUANTILE_90 = 1.2816
-
-
-@dataclass(frozen=True, slots=True)
-class ResidualPrior:
-    """What is known of the residual ln(measured / predicted) before any run is stored.
-
-    ``factor`` is the half width of the 80 % interval: the truth lies within value / factor and value * factor.
-    """
-
-    sd: float
-    factor: float
-
-    @classmethod
-    def of(cls, standard_deviations: tuple[float, ...], far_multiplier: float) -> "ResidualPrior":
-        """From the kernel's components (regime, accelerator, model, …, one run, noise).
-
-        ``far_multiplier`` is what makes the interval hold for whole campaigns of runs with nothing near in the store.
-        """
-        sd = far_multiplier * sqrt(sum(each * each for each in standard_deviations))
-        return cls(sd, exp(NORMAL_QUANTILE_90 * sd))
-
-
-_RATES = (0.0583, 0.0764, 0.00999, 0.217, 0.0608, 0.123, 0.0391, 0.0566, 0.0566, 0.0333, 0.0535)
-_TTFT = (0.276, 0.0476, 0.192, 0.23, 0.0398, 0.203, 0.102, 0.2, 0.2, 0.08, 0.0283, 0.0168, 0.074)
-
-SERVING_PRIOR = ResidualPrior.of(_RATES, 1.39)
-SINGLE_STREAM_PRIOR = ResidualPrior.of(_RATES, 1.38)
-PREFILL_PRIOR = ResidualPrior.of(_RATES, 1.54)
-TTFT_PRIOR = ResidualPrior.of(_TTFT, 1.64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What stored runs say about each speed of one question: the bridge between the physics of a replica and evidence.
 
-Without a store every ratio is 1 and every spread the prior of its phase, so that answers are those of the physics.
+Without a store every ratio is 1 and every spread that of an empty store, so that answers are those of the physics.
 """
 
 from collections.abc import Mapping
@@ -11,28 +11,15 @@ from typing import Final, NamedTuple
 from service.sizing.coverage import coverage_fraction
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
-from service.sizing.evidence import EvidenceStore
+from service.sizing.evidence import EvidenceStore, sd_without_runs
 from service.sizing.neighbourhood import Lean, Neighbourhood, Refinement
-from service.sizing.parameters import (
-    PREFILL_PRIOR,
-    SERVING_PRIOR,
-    SINGLE_STREAM_PRIOR,
-    TTFT_PRIOR,
-    ResidualPrior,
-)
+from service.sizing.parameters import NORMAL_QUANTILE_90
 from service.sizing.run_identity import Configuration, Point
 from service.sizing.run_terms import Phase
 from service.sizing.run_time import SHARES
 from service.sizing.serving import ReplicaUnderLoad, ServingPoint
 from service.sizing.step import Step
 
-PRIORS: Final[Mapping[Phase, ResidualPrior]] = {
-    Phase.SERVING: SERVING_PRIOR,
-    Phase.SINGLE_STREAM: SINGLE_STREAM_PRIOR,
-    Phase.PREFILL: PREFILL_PRIOR,
-    Phase.TTFT: TTFT_PRIOR,
-    Phase.DISAGGREGATED: SERVING_PRIOR,
-}
 SHARE_OF_TERM: Final[Mapping[str, str]] = {
     "weights": "dense",
     "projections": "dense",
@@ -70,8 +57,8 @@ class Belief:
 
     @classmethod
     def of_prior(cls, phase: Phase, hardware_group: str | None) -> "Belief":
-        prior = PRIORS[phase]
-        return cls(1.0, prior.sd, prior.factor, coverage_fraction(hardware_group, phase))
+        sd = sd_without_runs(hardware_group, phase)
+        return cls(1.0, sd, exp(NORMAL_QUANTILE_90 * sd), coverage_fraction(hardware_group, phase))
 
     @classmethod
     def of_runs(cls, near: Neighbourhood, point: Point) -> "Belief":

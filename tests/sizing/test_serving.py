@@ -9,17 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.sizing.estimate import Estimate, probability_at_most
+from service.sizing.evidence import WIDTH_FACTORS, sd_without_runs
 from service.sizing.parallelism import Parallelism
-from service.sizing.parameters import (
-    PREFILL_PRIOR,
-    SERVING_PRIOR,
-    SINGLE_STREAM_PRIOR,
-    TTFT_PRIOR,
-    Tail,
-)
+from service.sizing.parameters import NORMAL_QUANTILE_90, Tail
 from service.sizing.plan import SizingResult
 from service.sizing.question import EngineAsked, WorkloadAsked
 from service.sizing.remarks import WarningCode
+from service.sizing.run_terms import Phase
 from service.sizing.serving import largest_concurrency
 from service.sizing.speed import Speed
 from service.sizing.workload import Length, Statistic, Target
@@ -35,12 +31,18 @@ def llama_8b(workload: WorkloadAsked, **asked: object) -> SizingResult:
     return answer("llama-3.1-8b-instruct", "h100-sxm", workload=workload, **asked)
 
 
-def test_the_prior_factors_are_those_published_with_the_fit() -> None:
-    # Intervals with no run in the store: serving x1.69, batch-1 decode x1.69, prefill x1.79, TTFT x3.2.
-    assert SERVING_PRIOR.factor == pytest.approx(1.69, abs=0.005)
-    assert SINGLE_STREAM_PRIOR.factor == pytest.approx(1.69, abs=0.005)
-    assert PREFILL_PRIOR.factor == pytest.approx(1.79, abs=0.005)
-    assert TTFT_PRIOR.factor == pytest.approx(3.2, abs=0.06)
+# Variances of the kernels' components by hand: 0.04984 of rates and 0.49745 of TTFT, noise included.
+NO_RUNS_SD = {
+    Phase.SERVING: 0.22325 * WIDTH_FACTORS[Phase.SERVING][-1],
+    Phase.PREFILL: 0.22325 * WIDTH_FACTORS[Phase.PREFILL][-1],
+    Phase.TTFT: 0.70530 * WIDTH_FACTORS[Phase.TTFT][-1],
+}
+
+
+@pytest.mark.parametrize("phase", NO_RUNS_SD)
+def test_physics_alone_is_as_sure_as_a_store_without_runs(phase: Phase) -> None:
+    assert sd_without_runs("NVIDIA data centre", phase) == pytest.approx(NO_RUNS_SD[phase], rel=1e-4)
+    assert sd_without_runs("Google", Phase.SERVING) == pytest.approx(1.5 * NO_RUNS_SD[Phase.SERVING], rel=1e-4)
 
 
 def test_the_closed_loop_by_hand() -> None:
@@ -91,7 +93,9 @@ def test_no_load_is_served_faster_than_the_arithmetic_of_its_prompts_allows(engi
 def test_waiting_for_a_place_is_as_uncertain_as_the_tpot_before_it() -> None:
     engine = EngineAsked(max_num_seqs=8)
     speed = speed_of(llama_8b(WorkloadAsked(Length(1000), Length(200), 80_000), engine=engine))
-    assert speed.ttft_s.high / speed.ttft_s.value == pytest.approx(SERVING_PRIOR.factor, rel=0.01)
+    assert speed.ttft_s.high / speed.ttft_s.value == pytest.approx(
+        exp(NORMAL_QUANTILE_90 * NO_RUNS_SD[Phase.SERVING]), rel=0.01
+    )
     assert speed.requests_per_s.coverage_fraction is None
 
 
@@ -148,8 +152,8 @@ def test_one_output_token_has_no_time_per_output_token() -> None:
 
 def test_meeting_a_target_is_a_probability_of_the_interval() -> None:
     # A limit at the high end of an 80 % interval is kept with 90 %, at the median with 50 %.
-    sd = SERVING_PRIOR.sd
-    assert probability_at_most(0.02 * SERVING_PRIOR.factor, median=0.02, sd=sd) == pytest.approx(0.9, abs=1e-4)
+    sd = 0.3
+    assert probability_at_most(0.02 * exp(1.2816 * sd), median=0.02, sd=sd) == pytest.approx(0.9, abs=1e-4)
     assert probability_at_most(0.02, median=0.02, sd=sd) == pytest.approx(0.5)
 
 
