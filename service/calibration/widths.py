@@ -23,27 +23,39 @@ LARGEST: Final = 2.5
 
 
 def width_factors(missed: Sequence[Missed]) -> Mapping[Phase, tuple[float, ...]]:
-    """By phase and bin of distance."""
-    bins = range(len(DISTANCE_BINS) + 1)
-    by_bin = [[each for each in missed if _bin(each) == place] for place in bins]
-    rows_of_all = [_quantile(_rows(members), 1.0) for members in by_bin]
-    campaigns_of_all = [_quantile(_campaigns(members), 1.0) for members in by_bin]
-    factors = {}
-    for phase in Phase:
-        own = [each for each in missed if each.phase is phase]
-        campaigns_of_phase = _quantile(_campaigns(own), 1.0)
-        of_bins = []
-        for place in bins:
-            members = [each for each in own if _bin(each) == place]
-            rows, campaigns = _rows(members), _campaigns(members)
-            of_rows = _shrunk(_quantile(rows, 1.0), rows_of_all[place], len(rows), ROWS_TO_TRUST)
-            of_campaigns = _shrunk(
-                _quantile(campaigns, 1.0), campaigns_of_all[place], len(campaigns), CAMPAIGNS_TO_TRUST
-            )
-            of_campaigns = _shrunk(of_campaigns, campaigns_of_phase, len(campaigns), BIN_CAMPAIGNS_TO_TRUST)
-            of_bins.append(round(min(LARGEST, max(of_rows, of_campaigns)), 2))
-        factors[phase] = tuple(of_bins)
-    return factors
+    """By phase and bin of distance. Farther from evidence no interval is narrower: factors do not fall."""
+    return {phase: _of_phase([each for each in missed if each.phase is phase], missed) for phase in Phase}
+
+
+def _of_phase(own: Sequence[Missed], of_all: Sequence[Missed]) -> tuple[float, ...]:
+    campaigns_of_phase = _quantile(_campaigns(own), 1.0)
+    factors, trust = [], []
+    for place in range(len(DISTANCE_BINS) + 1):
+        members, general = ([each for each in missed if _bin(each) == place] for missed in (own, of_all))
+        rows, campaigns = _rows(members), _campaigns(members)
+        of_rows = _shrunk(_quantile(rows, 1.0), _quantile(_rows(general), 1.0), len(rows), ROWS_TO_TRUST)
+        of_campaigns = _shrunk(
+            _quantile(campaigns, 1.0), _quantile(_campaigns(general), 1.0), len(campaigns), CAMPAIGNS_TO_TRUST
+        )
+        of_campaigns = _shrunk(of_campaigns, campaigns_of_phase, len(campaigns), BIN_CAMPAIGNS_TO_TRUST)
+        factors.append(min(LARGEST, max(of_rows, of_campaigns)))
+        trust.append(1 + len(campaigns))
+    return tuple(round(factor, 2) for factor in never_falling(factors, trust))
+
+
+def never_falling(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Isotonic regression (pool adjacent violators): neighbours that fall are replaced by their weighted mean.
+
+    >>> never_falling([3.0, 1.0, 2.0], [1.0, 3.0, 1.0])
+    [1.5, 1.5, 2.0]
+    """
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (one, own, count), (other, others, more) = pools.pop(-2), pools.pop()
+            pools.append(((one * own + other * others) / (own + others), own + others, count + more))
+    return [value for value, _, count in pools for _ in range(count)]
 
 
 Weighted = list[tuple[float, float]]
