@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import inf
 from typing import ClassVar, Protocol
 
@@ -36,7 +36,7 @@ class Worker:
         return about, about.around(self.replica.load.drafting.acceptance_length_tokens / step_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimates:
     """Of one concurrency; ``batch`` is the mean of what decodes."""
 
@@ -46,7 +46,7 @@ class Estimates:
     osl_tokens: float
     batch: float
 
-    @property
+    @cached_property
     def ttft_s(self) -> Estimate:
         """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
         point = self.point
@@ -55,7 +55,7 @@ class Estimates:
         low, high = rest.low + waiting.low, rest.high + waiting.high
         return Estimate(point.ttft_s, low, high, rest.coverage_fraction, rest.basis)
 
-    @property
+    @cached_property
     def tpot_s(self) -> Estimate | None:
         if self.point.tpot_s is None:
             return None

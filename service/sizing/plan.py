@@ -273,7 +273,7 @@ def _verdict(resolved: Resolved, fit: MemoryFit, reached: Speed | None) -> Verdi
         target=resolved.inputs.target,
         meets_target_probability=reached.meets_target_probability,
         single_user_tokens_per_s=reached.single_user_tokens_per_s,
-        full_step=reached.full_step,
+        full_weights_fraction=reached.full_weights_fraction,
         full_concurrency=reached.full_concurrency,
         output_tokens_per_s_per_gpu=reached.output_tokens_per_s_per_gpu,
     )

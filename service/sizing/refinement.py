@@ -5,6 +5,7 @@ Without a store every ratio is 1 and every spread the prior of its phase, so tha
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import exp
 from typing import Final, NamedTuple
 
@@ -69,6 +70,7 @@ class Belief:
     found: Refinement | None = None
 
     @classmethod
+    @cache
     def of_prior(cls, phase: Phase, hardware_group: str | None) -> "Belief":
         prior = PRIORS[phase]
         return cls(1.0, prior.sd, prior.factor, coverage_fraction(hardware_group, phase))

@@ -36,7 +36,9 @@ class RateAtTarget:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Estimates of one replica. ``point`` is the closed loop at the asked load, ``full_step`` at the most that fits.
+    """Estimates of one replica. ``point`` is the closed loop at the asked load.
+
+    ``full_weights_fraction`` is of the decode step at ``full_concurrency``, the most that fits, for reading weights.
 
     ``beliefs`` are what stored runs say about each phase, for the answer to name them.
     """
@@ -56,7 +58,7 @@ class Speed:
     output_tokens_per_s_per_gpu: Estimate
     meets_target_probability: float | None
     at_target: RateAtTarget | None
-    full_step: Step
+    full_weights_fraction: float
     full_concurrency: int
     plain: DecodeCurve
     cached_share_of_prefill: float
@@ -165,7 +167,7 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
         output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / loop.gpu_count),
         meets_target_probability=here.target_probability(target),
         at_target=_rate_at_target(loop, most_at_target),
-        full_step=plain.step(loop.fullest_batch),
+        full_weights_fraction=plain.weights_time_fraction(loop.fullest_batch),
         full_concurrency=loop.most,
         plain=plain,
         cached_share_of_prefill=_cached_share(costs, parameters, load),

@@ -67,9 +67,9 @@ class Launches(Enum):
     INDEXED = "indexed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StepCosts:
-    """What the work of a replica costs per unit, per rank, at the rates that vendors print.
+    """What the work of a replica costs per unit, per rank, at the rates that vendors print; compared by identity.
 
     Token and sequence counts are of the whole replica: division among its tp, pp and dp ranks is in here.
     ``expert_read_s`` is for all experts of all layers. What machines reach of the rates is not in here: that is
