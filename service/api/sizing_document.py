@@ -22,12 +22,13 @@ from service.sizing.citations import (
 )
 from service.sizing.crossover import Crossover
 from service.sizing.estimate import Estimate
+from service.sizing.installation import main_choice
 from service.sizing.memory import MemoryFit, PoolChange
 from service.sizing.parallelism import Parallelism
 from service.sizing.plan import SizingResult
 from service.sizing.rank_memory import RankMemory
 from service.sizing.remarks import Assumption, WarningCode
-from service.sizing.resolution import Resolved, main_choice
+from service.sizing.resolution import Resolved
 from service.sizing.speed import Speed
 from service.sizing.step import Step
 from service.sizing.workload import Statistic

@@ -63,7 +63,16 @@ class DecodeCurve:
         """Term by term."""
         batch, per_rank, coverage = self.work(batch)
         terms = []
-        for name, bound, spec_fraction, spec_rate, fixed_s, s_per_rank_sequence, s_per_sequence, covered_s in self.terms:
+        for (
+            name,
+            bound,
+            spec_fraction,
+            spec_rate,
+            fixed_s,
+            s_per_rank_sequence,
+            s_per_sequence,
+            covered_s,
+        ) in self.terms:
             time_s = fixed_s + s_per_rank_sequence * per_rank + s_per_sequence * batch + covered_s * coverage
             spec_time_s = time_s * spec_fraction
             terms.append(Term(name, time_s, spec_time_s, bound, spec_time_s * spec_rate))

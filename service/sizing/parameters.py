@@ -62,7 +62,10 @@ FITTED: Mapping[str, Fitted] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepParameters:
-    """The numbers of one engine, compared by identity. ``roofline()`` is the physics alone: every efficiency 1, every overhead 0."""
+    """The numbers of one engine, compared by identity.
+
+    ``roofline()`` is the physics alone: every efficiency 1, every overhead 0.
+    """
 
     weights: float
     kv_cache: float
