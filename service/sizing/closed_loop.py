@@ -113,7 +113,7 @@ class ClosedLoop(Protocol):
 
     def at(self, concurrency: int) -> ServingPoint: ...
 
-    def estimates(self, concurrency: int) -> Estimates: ...
+    def estimates(self, *concurrencies: int) -> list[Estimates]: ...
 
     def largest_within(self, target: Target) -> int:
         """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
@@ -152,18 +152,28 @@ class ReplicaLoop:
 
     def at(self, concurrency: int) -> ServingPoint:
         """As the physics has it, corrected by what was measured near it."""
-        return self.worker.beliefs.corrected(self.by_physics(concurrency))
+        return self.worker.beliefs.corrected([self.by_physics(concurrency)])[0]
 
-    def estimates(self, concurrency: int) -> Estimates:
-        by_physics = self.by_physics(concurrency)
-        refined = self.worker.beliefs.at(by_physics)
-        return Estimates(*refined, self.load.osl_tokens, by_physics.running)
+    def estimates(self, *concurrencies: int) -> list[Estimates]:
+        by_physics = [self.by_physics(each) for each in concurrencies]
+        return [
+            Estimates(*refined, self.load.osl_tokens, point.running)
+            for refined, point in zip(self.worker.beliefs.at(by_physics), by_physics, strict=True)
+        ]
 
     def largest_within(self, target: Target) -> int:
-        by_physics = share_of_target(target, self.by_physics)
+        share = share_of_target(target)
+
+        def by_physics(concurrency: int) -> float:
+            return share(self.by_physics(concurrency))
+
         if isinstance(self.worker.beliefs, WithoutRuns):
             return largest_concurrency(by_physics, most=self.most)
-        return largest_concurrency_near(share_of_target(target, self.at), by_physics, most=self.most)
+
+        def corrected(*concurrencies: int) -> list[float]:
+            return [*map(share, self.worker.beliefs.corrected([*map(self.by_physics, concurrencies)]))]
+
+        return largest_concurrency_near(corrected, by_physics, most=self.most)
 
     def decode_step(self, here: Estimates, about_single: Belief) -> tuple[Step, Estimate]:
         running = here.point.running
@@ -172,14 +182,13 @@ class ReplicaLoop:
         return self.worker.replica.step(running), about.around(by_physics.step_time_s * about.ratio)
 
 
-def share_of_target(target: Target, at: Callable[[int], ServingPoint]) -> Callable[[int], float]:
-    """How much of the target a concurrency uses up."""
+def share_of_target(target: Target) -> Callable[[ServingPoint], float]:
+    """How much of the target a point uses up."""
     ttft, tpot = tails(target.statistic)
     longest_ttft_s = inf if target.ttft_s is None else target.ttft_s / ttft.ratio
     longest_tpot_s = inf if target.tpot_s is None else target.tpot_s / tpot.ratio
 
-    def share(concurrency: int) -> float:
-        point = at(concurrency)
+    def share(point: ServingPoint) -> float:
         return max(point.ttft_s / longest_ttft_s, (point.tpot_s or 0.0) / longest_tpot_s)
 
     return share

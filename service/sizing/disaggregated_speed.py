@@ -132,7 +132,10 @@ class DisaggregatedLoop:
         )
         return point, batch
 
-    def estimates(self, concurrency: int) -> Estimates:
+    def estimates(self, *concurrencies: int) -> list[Estimates]:
+        return [self._estimates(each) for each in concurrencies]
+
+    def _estimates(self, concurrency: int) -> Estimates:
         """How far off the TTFT is has been measured of no kind of hardware: its prior claims nothing."""
         point, batch = self._point(concurrency)
         return Estimates(
@@ -144,7 +147,8 @@ class DisaggregatedLoop:
         )
 
     def largest_within(self, target: Target) -> int:
-        return largest_concurrency(share_of_target(target, self.at), most=self.most)
+        share = share_of_target(target)
+        return largest_concurrency(lambda concurrency: share(self.at(concurrency)), most=self.most)
 
     def decode_step(self, here: Estimates, about_single: Belief) -> tuple[Step, Estimate]:  # noqa: ARG002 - of any batch
         return self.decoder.replica.step(here.batch), here.about_tpot.around(here.point.step_time_s)

@@ -3,9 +3,9 @@
 Without a store every ratio is 1 and every spread the prior of its phase, so that answers are those of the physics.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from service.sizing.parameters import (
     TTFT_PRIOR,
     ResidualPrior,
 )
-from service.sizing.run_identity import Configuration, Point
+from service.sizing.run_identity import Configuration, Point, in_phase
 from service.sizing.run_terms import Phase
 from service.sizing.run_time import SHARES
 from service.sizing.serving import ReplicaUnderLoad, ServingPoint
@@ -50,8 +50,7 @@ SHARE_OF_TERM: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Belief:
+class Belief(NamedTuple):
     """A predicted time is multiplied by ``ratio``; ln of the truth spreads by ``sd`` about that.
 
     ``coverage_fraction`` is how often such intervals hold. ``distance`` is 1 where no run was asked.
@@ -70,14 +69,13 @@ class Belief:
     found: Refinement | None = None
 
     @classmethod
-    @cache
+    @lru_cache(maxsize=256)
     def of_prior(cls, phase: Phase, hardware_group: str | None) -> "Belief":
         prior = PRIORS[phase]
         return cls(1.0, prior.sd, prior.factor, coverage_fraction(hardware_group, phase))
 
     @classmethod
-    def of_runs(cls, near: Neighbourhood, point: Point) -> "Belief":
-        found = near.at(point)
+    def of_runs(cls, near: Neighbourhood, found: Refinement) -> "Belief":
         return cls(
             found.ratio,
             found.sd,
@@ -118,14 +116,14 @@ class StepShares:
 
     @classmethod
     def of(cls, curve: DecodeCurve) -> "StepShares":
-        lines = {share: [0.0, 0.0, 0.0, 0.0] for share in STEP_SHARES}
-        for term in curve.terms:
-            line = lines[SHARE_OF_TERM[term.name]]
-            line[0] += term.fixed_s
-            line[1] += term.s_per_rank_sequence
-            line[2] += term.s_per_sequence
-            line[3] += term.covered_s
-        return cls(curve, tuple((each[0], each[1], each[2], each[3]) for each in lines.values()))
+        lines = [[0.0, 0.0, 0.0, 0.0] for _ in STEP_SHARES]
+        for name, _, _, _, fixed_s, s_per_rank_sequence, s_per_sequence, covered_s in curve.terms:
+            line = lines[STEP_SHARES.index(SHARE_OF_TERM[name])]
+            line[0] += fixed_s
+            line[1] += s_per_rank_sequence
+            line[2] += s_per_sequence
+            line[3] += covered_s
+        return cls(curve, tuple([(a, b, c, d) for a, b, c, d in lines]))
 
     def seconds(self, batch: float) -> list[float]:
         sequences, per_rank, coverage = self.curve.work(batch)
@@ -155,8 +153,9 @@ class WithoutRuns:
 
     hardware_group: str
 
-    def at(self, point: ServingPoint) -> Refined:
-        return Refined(point, self._prior(Phase.SERVING), self._prior(Phase.TTFT))
+    def at(self, points: Sequence[ServingPoint]) -> list[Refined]:
+        tpot, ttft = self._prior(Phase.SERVING), self._prior(Phase.TTFT)
+        return [Refined(point, tpot, ttft) for point in points]
 
     def single_stream(self) -> Belief:
         return self._prior(Phase.SINGLE_STREAM)
@@ -170,8 +169,8 @@ class WithoutRuns:
     def _prior(self, phase: Phase) -> Belief:
         return Belief.of_prior(phase, self.hardware_group)
 
-    def corrected(self, point: ServingPoint) -> ServingPoint:
-        return point
+    def corrected(self, points: Sequence[ServingPoint]) -> Sequence[ServingPoint]:
+        return points
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +187,22 @@ class LeaningOnRuns:
     def of(cls, replica: ReplicaUnderLoad, store: EvidenceStore, configuration: Configuration) -> "LeaningOnRuns":
         return cls(replica, store, configuration, StepShares.of(replica.curve))
 
-    def at(self, point: ServingPoint) -> Refined:
-        tpot_point, ttft_point = self._points(point)
-        tpot, ttft = self._about(Phase.SERVING, tpot_point), self._about(Phase.TTFT, ttft_point)
-        return Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
+    def at(self, points: Sequence[ServingPoint]) -> list[Refined]:
+        """Of several at once, for less than one after the other."""
+        tpot_points, ttft_points = self._points(points)
+        tpots, ttfts = self._about(Phase.SERVING, tpot_points), self._about(Phase.TTFT, ttft_points)
+        return [
+            Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
+            for point, tpot, ttft in zip(points, tpots, ttfts, strict=True)
+        ]
 
     def single_stream(self) -> Belief:
         """About seconds per output token of one sequence."""
-        return self._about(Phase.SINGLE_STREAM, self._point(1, [*self._step_s(1), 0.0]))
+        return self._about(Phase.SINGLE_STREAM, [self._point(1, [*self._step_s(1), 0.0])])[0]
 
     def decode_worker(self, batch: float) -> Belief:
         """About a step of a worker that only decodes."""
-        return self._about(Phase.DISAGGREGATED, self._point(batch, [*self._step_s(batch), 0.0]))
+        return self._about(Phase.DISAGGREGATED, [self._point(batch, [*self._step_s(batch), 0.0])])[0]
 
     def prefill(self, step: Step) -> Belief:
         """About one prompt alone."""
@@ -207,14 +210,17 @@ class LeaningOnRuns:
         for term in step.terms:
             seconds[SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"] += term.time_s
         shares = _fractions(list(seconds.values()))
-        return self._about(Phase.PREFILL, Point(1.0, self.replica.load.new_prompt_tokens, 1.0, shares))
+        return self._about(Phase.PREFILL, [Point(1.0, self.replica.load.new_prompt_tokens, 1.0, shares)])[0]
 
-    def corrected(self, point: ServingPoint) -> ServingPoint:
-        """The point of ``at``, for less."""
-        tpot_point, ttft_point = self._points(point)
-        tpot_shift = self._neighbourhood(Phase.SERVING).shift(tpot_point)
-        ttft_shift = self._neighbourhood(Phase.TTFT).shift(ttft_point)
-        return self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
+    def corrected(self, points: Sequence[ServingPoint]) -> Sequence[ServingPoint]:
+        """The points of ``at``, for less."""
+        tpot_points, ttft_points = self._points(points)
+        tpot_shifts = self._neighbourhood(Phase.SERVING).shifts(tpot_points)
+        ttft_shifts = self._neighbourhood(Phase.TTFT).shifts(ttft_points)
+        return [
+            self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
+            for point, tpot_shift, ttft_shift in zip(points, tpot_shifts, ttft_shifts, strict=True)
+        ]
 
     def _with_ratios(self, point: ServingPoint, tpot_ratio: float, ttft_ratio: float) -> ServingPoint:
         """The closed loop with its times as the evidence has them; rates follow by Little's law as before."""
@@ -230,13 +236,14 @@ class LeaningOnRuns:
             requests_per_s=point.running / residence_s,
         )
 
-    def _about(self, phase: Phase, point: Point) -> Belief:
-        return Belief.of_runs(self._neighbourhood(phase), point)
+    def _about(self, phase: Phase, points: Sequence[Point]) -> list[Belief]:
+        near = self._neighbourhood(phase)
+        return [Belief.of_runs(near, found) for found in near.at_each(points)]
 
     def _neighbourhood(self, phase: Phase) -> Neighbourhood:
         near = self._near.get(phase)
         if near is None:
-            near = self._near[phase] = self.store.about(replace(self.configuration, phase=phase))
+            near = self._near[phase] = self.store.about(in_phase(self.configuration, phase))
         return near
 
     def _step_s(self, batch: float) -> list[float]:
@@ -244,19 +251,21 @@ class LeaningOnRuns:
         seconds[OVERHEAD] += self.replica.drafting_time_s(batch)
         return seconds
 
-    def _points(self, point: ServingPoint) -> tuple[Point, Point]:
+    def _points(self, points: Sequence[ServingPoint]) -> tuple[list[Point], list[Point]]:
         """Of TPOT: the steps of a sequence, and the prompts that stall them. Of TTFT: handling, steps, and prompts."""
         replica, p = self.replica, self.replica.parameters
         accepted = replica.load.drafting.acceptance_length_tokens
-        step_s = self._step_s(point.running)
-        stalls_s = p.stall * point.running / replica.load.osl_tokens * replica.prompt_s
-        waited_s = [p.ttft_steps / accepted * each for each in step_s]
-        prompts_s = max(0.0, point.ttft_s - point.waiting_s - sum(waited_s) - p.ttft_request_s)
-        waited_s[OVERHEAD] += p.ttft_request_s
-        return (
-            self._point(point.running, [*step_s, stalls_s * accepted]),
-            self._point(point.running, [*waited_s, prompts_s]),
-        )
+        stall_s = p.stall / replica.load.osl_tokens * replica.prompt_s * accepted
+        steps = p.ttft_steps / accepted
+        tpot_points, ttft_points = [], []
+        for point in points:
+            step_s = self._step_s(point.running)
+            prompts_s = max(0.0, point.ttft_s - point.waiting_s - steps * sum(step_s) - p.ttft_request_s)
+            waited_s = [steps * each for each in step_s]
+            waited_s[OVERHEAD] += p.ttft_request_s
+            tpot_points.append(self._point(point.running, [*step_s, stall_s * point.running]))
+            ttft_points.append(self._point(point.running, [*waited_s, prompts_s]))
+        return tpot_points, ttft_points
 
     def _point(self, batch: float, seconds: list[float]) -> Point:
         load = self.replica.load

@@ -197,23 +197,25 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
 
 
 def largest_concurrency_near(
-    share_of_limit: Callable[[int], float], guessed_share: Callable[[int], float], *, most: int
+    shares_of_limit: Callable[..., list[float]], guessed_share: Callable[[int], float], *, most: int
 ) -> int:
-    """As ``largest_concurrency(share_of_limit)``, in fewer calls: it is the guess times a ratio that hardly moves.
+    """As ``largest_concurrency``, in fewer calls: it is the guess times a ratio that hardly moves.
 
-    >>> largest_concurrency_near(lambda c: c / 37, lambda c: c / 50, most=1024)
+    ``shares_of_limit`` takes several concurrencies: the guess and the next one are asked about together.
+
+    >>> largest_concurrency_near(lambda *several: [c / 37 for c in several], lambda c: c / 50, most=1024)
     37
     """
     ratio = 1.0
     for _ in range(GUESSES):
         found = largest_concurrency(_scaled(guessed_share, ratio), most=most) or 1
-        share = share_of_limit(found)
+        share, beyond = shares_of_limit(found, found + 1)
         if share > 1 and found == 1:
             return 0
-        ratio = share / guessed_share(found)
-        if share <= 1 and (found == most or (guessed_share(found + 1) * ratio > 1 and share_of_limit(found + 1) > 1)):
+        if share <= 1 and (found == most or beyond > 1):
             return found
-    return largest_concurrency(share_of_limit, most=most)
+        ratio = share / guessed_share(found)
+    return largest_concurrency(lambda concurrency: shares_of_limit(concurrency)[0], most=most)
 
 
 GUESSES = 5

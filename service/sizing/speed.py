@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
 
-from service.sizing.closed_loop import ClosedLoop, ReplicaLoop, Worker
+from service.sizing.closed_loop import ClosedLoop, Estimates, ReplicaLoop, Worker
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
@@ -130,7 +130,7 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
     """``reader`` reads the prompts of the loop and ``decoder`` writes its answers: of one replica they are the same."""
     load, target = loop.load, _target(resolved)
     most_at_target = loop.largest_within(target) if target.is_set else None
-    here = loop.estimates(_concurrency(resolved, loop, most_at_target))
+    here, *at_target = loop.estimates(_concurrency(resolved, loop, most_at_target), *filter(None, [most_at_target]))
     costs, parameters = reader.replica.curve.costs, reader.replica.parameters
     prefill = prefill_step(
         costs,
@@ -166,7 +166,7 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
         output_tokens_per_s=requests.scaled(load.osl_tokens),
         output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / loop.gpu_count),
         meets_target_probability=here.target_probability(target),
-        at_target=_rate_at_target(loop, most_at_target),
+        at_target=_rate_at_target(loop, *at_target),
         full_weights_fraction=plain.weights_time_fraction(loop.fullest_batch),
         full_concurrency=loop.most,
         plain=plain,
@@ -270,11 +270,11 @@ def _concurrency(resolved: Resolved, loop: ClosedLoop, most_at_target: int | Non
 JUST_BELOW = 1 + 1e-12  # a rate that is reached exactly is not below
 
 
-def _rate_at_target(loop: ClosedLoop, concurrency: int | None) -> RateAtTarget | None:
-    if not concurrency:
+def _rate_at_target(loop: ClosedLoop, there: Estimates | None = None) -> RateAtTarget | None:
+    if there is None:
         return None
-    requests = loop.estimates(concurrency).requests_per_s
-    return RateAtTarget(concurrency, requests.scaled(loop.load.osl_tokens / loop.gpu_count))
+    rate = there.requests_per_s.scaled(loop.load.osl_tokens / loop.gpu_count)
+    return RateAtTarget(there.point.concurrency, rate)
 
 
 def _cached_share(costs: StepCosts, parameters: StepParameters, load: Load) -> float:
