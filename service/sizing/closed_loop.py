@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import inf
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from service.sizing.estimate import Estimate, probability_at_most
 from service.sizing.parameters import NO_TAIL, P90_SHARE_OF_P99, TPOT_P99, TTFT_P99, Tail
@@ -23,17 +23,17 @@ from service.sizing.workload import Statistic, Target
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One replica of a layout, and what stored runs say of it."""
+    """One replica of a layout, one prompt alone on it, and what stored runs say of it."""
 
     replica: ReplicaUnderLoad
+    prompt: Step
     beliefs: Beliefs
     gpu_count: int
 
-    def single_stream(self) -> tuple[Belief, Estimate]:
-        """What is believed of one sequence alone, and its tokens per second."""
-        about = self.beliefs.single_stream()
+    def single_stream(self, about: Belief) -> Estimate:
+        """Tokens per second of one sequence alone."""
         step_s = self.replica.at(1).step_time_s * about.ratio
-        return about, about.around(self.replica.load.drafting.acceptance_length_tokens / step_s)
+        return about.around(self.replica.load.drafting.acceptance_length_tokens / step_s)
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,14 @@ class Estimates:
         return min(chances, default=None)
 
 
+class LoopEstimates(NamedTuple):
+    """Of some concurrencies, in their order, and what is believed of one sequence and of one prompt alone."""
+
+    at: list[Estimates]
+    about_single: Belief
+    about_prefill: Belief
+
+
 class ClosedLoop(Protocol):
     """Of one replica, or of a disaggregated system.
 
@@ -113,7 +121,7 @@ class ClosedLoop(Protocol):
 
     def at(self, concurrency: int) -> ServingPoint: ...
 
-    def estimates(self, *concurrencies: int) -> list[Estimates]: ...
+    def estimates(self, *concurrencies: int) -> LoopEstimates: ...
 
     def largest_within(self, target: Target) -> int:
         """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
@@ -154,12 +162,14 @@ class ReplicaLoop:
         """As the physics has it, corrected by what was measured near it."""
         return self.worker.beliefs.corrected([self.by_physics(concurrency)])[0]
 
-    def estimates(self, *concurrencies: int) -> list[Estimates]:
+    def estimates(self, *concurrencies: int) -> LoopEstimates:
         by_physics = [self.by_physics(each) for each in concurrencies]
-        return [
-            Estimates(*refined, self.load.osl_tokens, point.running)
-            for refined, point in zip(self.worker.beliefs.at(by_physics), by_physics, strict=True)
-        ]
+        refined, *alone = self.worker.beliefs.answers(by_physics)
+        osl_tokens = self.load.osl_tokens
+        return LoopEstimates(
+            [Estimates(*each, osl_tokens, point.running) for each, point in zip(refined, by_physics, strict=True)],
+            *alone,
+        )
 
     def largest_within(self, target: Target) -> int:
         share = share_of_target(target)

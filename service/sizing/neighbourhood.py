@@ -12,7 +12,7 @@ and one exponential for all three.
 
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, sqrt
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ from service.sizing.coverage import coverage_fraction
 from service.sizing.estimate import Basis
 from service.sizing.evidence_index import MEASURED_AT, REFERENCE_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of
 from service.sizing.kernel import CODE_COUNT, COORDINATE_COUNT, Array, Kernel, Runs
-from service.sizing.kriging import distance_products, in_halves, likeness, trusted_inverse
+from service.sizing.kriging import Kriging
 from service.sizing.parameters import NORMAL_QUANTILE_90
 from service.sizing.run_identity import Configuration, Point
 from service.sizing.run_terms import PHASES, Phase
@@ -95,23 +95,13 @@ class _Chosen(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """The runs that answer one configuration's questions: ``at`` a point, what that ``leans_on``, only the ``shift``.
-
-    A point's features times ``products`` give three distances to every run: near and regime, halved squares, and the
-    square of run, in ``run_block``. ``weights`` scales their exponentials. ``inverse`` is in two halves of columns.
-    """
+    """The runs that answer one configuration's questions: ``at`` a point, what that ``leans_on``, only a ``shift``."""
 
     kernel: Kernel
     width_factors: tuple[float, ...]
     device_count: int
     chosen: tuple[_Chosen, ...]
-    products: Array
-    run_block: slice
-    weights: Array
-    everywhere: Array
-    inverse: Array
-    shift_weights: Array
-    shift_everywhere: float
+    kriging: Kriging
     same_coordinates: Array
     same_residuals: Array
     coverage_fraction: float | None
@@ -134,9 +124,6 @@ class Neighbourhood:
             coordinates=numbers[:, :COORDINATE_COUNT],
             root_shares=numbers[:, SHARES_AT:RESIDUAL_AT],
         )
-        inverse = trusted_inverse(kernel, PHASE_ALIKE, pool, residuals)
-        kriged = inverse @ residuals
-        everywhere, weights = likeness(kernel, PHASE_ALIKE[PHASES.index(configuration.phase)][pool.phases], codes, pool)
         same = pool.codes[:, -1] == codes[-1] if codes[-1] >= 0 else np.zeros(len(chosen), dtype=bool)
         return cls(
             kernel=kernel,
@@ -148,13 +135,14 @@ class Neighbourhood:
                     chosen, numbers[:, MEASURED_AT].tolist(), residuals.tolist(), strict=True
                 )
             ),
-            products=distance_products(kernel, pool).T.copy(),
-            run_block=slice(2 * len(chosen), None),
-            weights=weights.ravel(),
-            everywhere=everywhere,
-            inverse=in_halves(inverse),
-            shift_weights=(weights * kriged).ravel(),
-            shift_everywhere=float(everywhere @ kriged),
+            kriging=Kriging.of(
+                kernel,
+                pool,
+                residuals,
+                phase=PHASES.index(configuration.phase),
+                codes=codes,
+                phase_alike=PHASE_ALIKE,
+            ),
             same_coordinates=pool.coordinates[same],
             same_residuals=residuals[same],
             coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
@@ -162,28 +150,17 @@ class Neighbourhood:
 
     def shift(self, point: Point) -> float:
         """Expected ln(measured / predicted)."""
-        return self.shifts([point])[0]
-
-    def shifts(self, points: Sequence[Point]) -> list[float]:
-        return self._shifts(self._exponentials(points))
+        return float(self.kriging.shifts(self._exponentials(point))[0])
 
     def at(self, point: Point) -> Refinement:
-        return self.at_each([point])[0]
+        exponentials = self._exponentials(point)
+        weights, known = self.kriging.weights_and_known(exponentials)
+        return self.refinement(point, float(self.kriging.shifts(exponentials)[0]), float(known[0]), weights[0])
 
-    def at_each(self, points: Sequence[Point]) -> list[Refinement]:
-        exponentials = self._exponentials(points)
-        shared = (self.weights * exponentials).reshape(len(points), 3, -1).sum(1) + self.everywhere
-        weights = np.concatenate(shared @ self.inverse, -1)[:, : len(self.chosen)]
-        known = (weights * shared).sum(1).tolist()
-        return [
-            self._refinement(*each) for each in zip(points, self._shifts(exponentials), known, weights, strict=True)
-        ]
+    def _exponentials(self, point: Point) -> Array:
+        return self.kriging.exponentials(np.array([self.features(point)]))
 
-    def _shifts(self, exponentials: Array) -> list[float]:
-        shifts: list[float] = (exponentials @ self.shift_weights + self.shift_everywhere).tolist()
-        return shifts
-
-    def _refinement(self, point: Point, shift: float, known: float, weights: Array) -> Refinement:
+    def refinement(self, point: Point, shift: float, known: float, weights: Array) -> Refinement:
         """``known``: how much of the prior variance the runs take away."""
         kernel = self.kernel
         latent, noise = max(0.0, kernel.variance - known), kernel.noise**2
@@ -225,25 +202,14 @@ class Neighbourhood:
     def leans_on(self, refinement: Refinement) -> tuple[Lean, ...]:
         """The runs with the largest weights in an answer of ``at``."""
         weights = refinement.weights
-        heaviest = np.argsort(-np.abs(weights), kind="stable")[:LEANS_ON]
-        return tuple(
-            [
-                Lean(run, phase, weight, measured_s, predicted_s)
-                for (run, phase, measured_s, predicted_s), weight in zip(
-                    [self.chosen[place] for place in heaviest.tolist()], weights[heaviest].tolist(), strict=True
-                )
-            ]
-        )
+        heaviest = np.argsort(-np.abs(weights), kind="stable")[: min(LEANS_ON, len(self.chosen))]
+        return tuple([self._lean(place, weights.item(place)) for place in heaviest.tolist()])
 
-    def _exponentials(self, points: Sequence[Point]) -> Array:
-        """A row for each point: of near, regime and run, one after the other."""
-        distances: Array = np.array([self._features(point) for point in points]) @ self.products
-        runs = distances[:, self.run_block]
-        np.sqrt(runs, out=runs)
-        np.negative(distances, out=distances)
-        return np.exp(distances, out=distances)
+    def _lean(self, place: int, weight: float) -> Lean:
+        run, phase, measured_s, predicted_s = self.chosen[place]
+        return Lean(run, phase, weight, measured_s, predicted_s)
 
-    def _features(self, point: Point) -> tuple[float, ...]:
+    def features(self, point: Point) -> tuple[float, ...]:
         """Numbers by hand: there are too few of them for arrays."""
         batch, isl, osl, devices = coordinates_of(point, self.device_count)
         batch_2, isl_2, osl_2 = batch * batch, isl * isl, osl * osl
@@ -253,3 +219,49 @@ class Neighbourhood:
         run_2 = a * batch_2 + b * isl_2 + c * osl_2 + TINY
         shares = point.shares
         return (batch, isl, osl, devices, *map(sqrt, shares), 1.0, near_2, run_2, sum(shares))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbourhoods:
+    """Those of several phases of one question, asked at once; ``shifts`` of the first ``SHIFTED`` alone."""
+
+    members: tuple[Neighbourhood, ...]
+    kriging: Kriging
+    kriging_of_shifts: Kriging
+
+    @classmethod
+    def of(cls, members: Sequence[Neighbourhood]) -> "Neighbourhoods":
+        """Of members that share its matrices."""
+        kriging = Kriging.stacked([each.kriging for each in members])
+        sharing = [replace(each, kriging=kriging.part(place)) for place, each in enumerate(members)]
+        return cls(tuple(sharing), kriging, kriging.part(slice(SHIFTED)))
+
+    def shifts(self, points: Sequence[Sequence[Point]]) -> list[list[float]]:
+        """Of each member, at as many points of each."""
+        kriging = self.kriging_of_shifts
+        shifts: list[list[float]] = kriging.shifts(kriging.exponentials(self._features(points))).tolist()
+        return shifts
+
+    def at(self, points: Sequence[Sequence[Point]]) -> list[list[Refinement]]:
+        """Of each member, at its points; those that have fewer than the first are asked about the last one again."""
+        most = len(points[0])
+        exponentials = self.kriging.exponentials(
+            self._features([[*own, *[own[-1]] * (most - len(own))] for own in points])
+        )
+        weights, known = self.kriging.weights_and_known(exponentials)
+        shifts = self.kriging.shifts(exponentials).tolist()
+        return [
+            [*map(member.refinement, *of_member)]
+            for member, *of_member in zip(self.members, points, shifts, known.tolist(), weights, strict=True)
+        ]
+
+    def _features(self, points: Sequence[Sequence[Point]]) -> Array:
+        """From one flat list: nested ones cost an array more than its numbers."""
+        numbers: list[float] = []
+        for member, own in zip(self.members, points, strict=False):
+            for point in own:
+                numbers += member.features(point)
+        return np.array(numbers).reshape(len(points), len(points[0]), -1)
+
+
+SHIFTED: Final = 2

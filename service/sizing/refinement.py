@@ -4,7 +4,7 @@ Without a store every ratio is 1 and every spread the prior of its phase, so tha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from service.sizing.coverage import coverage_fraction
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
-from service.sizing.neighbourhood import Lean, Neighbourhood, Refinement
+from service.sizing.neighbourhood import Lean, Neighbourhood, Neighbourhoods, Refinement
 from service.sizing.parameters import (
     PREFILL_PRIOR,
     SERVING_PRIOR,
@@ -21,7 +21,7 @@ from service.sizing.parameters import (
     TTFT_PRIOR,
     ResidualPrior,
 )
-from service.sizing.run_identity import Configuration, Point, in_phase
+from service.sizing.run_identity import Configuration, Point
 from service.sizing.run_terms import Phase
 from service.sizing.run_time import SHARES
 from service.sizing.serving import ReplicaUnderLoad, ServingPoint
@@ -147,21 +147,27 @@ class Refined(NamedTuple):
     ttft: Belief
 
 
+class Answers(NamedTuple):
+    """About points of the closed loop, seconds per output token of one sequence, and one prompt alone."""
+
+    points: list[Refined]
+    single_stream: Belief
+    prefill: Belief
+
+
 @dataclass(frozen=True, slots=True)
 class WithoutRuns:
     """Every time as the physics has it, with the prior of its phase."""
 
     hardware_group: str
 
-    def at(self, points: Sequence[ServingPoint]) -> list[Refined]:
+    def answers(self, points: Sequence[ServingPoint]) -> Answers:
         tpot, ttft = self._prior(Phase.SERVING), self._prior(Phase.TTFT)
-        return [Refined(point, tpot, ttft) for point in points]
-
-    def single_stream(self) -> Belief:
-        return self._prior(Phase.SINGLE_STREAM)
-
-    def prefill(self, step: Step) -> Belief:  # noqa: ARG002 - whatever the step
-        return self._prior(Phase.PREFILL)
+        return Answers(
+            [Refined(point, tpot, ttft) for point in points],
+            self._prior(Phase.SINGLE_STREAM),
+            self._prior(Phase.PREFILL),
+        )
 
     def decode_worker(self, batch: float) -> Belief:  # noqa: ARG002 - whatever the batch
         return self._prior(Phase.DISAGGREGATED)
@@ -175,52 +181,60 @@ class WithoutRuns:
 
 @dataclass(frozen=True, slots=True)
 class LeaningOnRuns:
-    """What the stored runs say about every time of one replica under its load. Points are those of the physics."""
+    """What the stored runs say about every time of one replica under its load. Points are those of the physics.
+
+    ``prompt`` is one prompt alone.
+    """
 
     replica: ReplicaUnderLoad
+    prompt: Step
     store: EvidenceStore
     configuration: Configuration
+    near: Neighbourhoods
     step_shares: StepShares
-    _near: dict[Phase, Neighbourhood] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, replica: ReplicaUnderLoad, store: EvidenceStore, configuration: Configuration) -> "LeaningOnRuns":
-        return cls(replica, store, configuration, StepShares.of(replica.curve))
+    def of(
+        cls, replica: ReplicaUnderLoad, prompt: Step, store: EvidenceStore, configuration: Configuration
+    ) -> "LeaningOnRuns":
+        near = store.answering(configuration)
+        return cls(replica, prompt, store, configuration, near, StepShares.of(replica.curve))
 
-    def at(self, points: Sequence[ServingPoint]) -> list[Refined]:
-        """Of several at once, for less than one after the other."""
-        tpot_points, ttft_points = self._points(points)
-        tpots, ttfts = self._about(Phase.SERVING, tpot_points), self._about(Phase.TTFT, ttft_points)
+    def answers(self, points: Sequence[ServingPoint]) -> Answers:
+        """About at least one point; several at once cost less than one after the other."""
+        alone = self._point(1, [*self._step_s(1), 0.0])
+        asked = [*self._points(points), [alone], [self._prompt_point()]]
+        tpots, ttfts, (single_stream,), (prefill,) = (
+            [Belief.of_runs(near, found) for found in refinements]
+            for near, refinements in zip(self.near.members, self.near.at(asked), strict=True)
+        )
+        return Answers(
+            [
+                Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
+                for point, tpot, ttft in zip(points, tpots, ttfts, strict=True)
+            ],
+            single_stream,
+            prefill,
+        )
+
+    def corrected(self, points: Sequence[ServingPoint]) -> Sequence[ServingPoint]:
+        """The points of ``answers``, for less."""
         return [
-            Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
-            for point, tpot, ttft in zip(points, tpots, ttfts, strict=True)
+            self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
+            for point, tpot_shift, ttft_shift in zip(points, *self.near.shifts(self._points(points)), strict=True)
         ]
-
-    def single_stream(self) -> Belief:
-        """About seconds per output token of one sequence."""
-        return self._about(Phase.SINGLE_STREAM, [self._point(1, [*self._step_s(1), 0.0])])[0]
 
     def decode_worker(self, batch: float) -> Belief:
         """About a step of a worker that only decodes."""
-        return self._about(Phase.DISAGGREGATED, [self._point(batch, [*self._step_s(batch), 0.0])])[0]
+        near = self.store.about(replace(self.configuration, phase=Phase.DISAGGREGATED))
+        return Belief.of_runs(near, near.at(self._point(batch, [*self._step_s(batch), 0.0])))
 
-    def prefill(self, step: Step) -> Belief:
-        """About one prompt alone."""
-        seconds = dict.fromkeys(SHARES, 0.0)
-        for term in step.terms:
-            seconds[SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"] += term.time_s
-        shares = _fractions(list(seconds.values()))
-        return self._about(Phase.PREFILL, [Point(1.0, self.replica.load.new_prompt_tokens, 1.0, shares)])[0]
-
-    def corrected(self, points: Sequence[ServingPoint]) -> Sequence[ServingPoint]:
-        """The points of ``at``, for less."""
-        tpot_points, ttft_points = self._points(points)
-        tpot_shifts = self._neighbourhood(Phase.SERVING).shifts(tpot_points)
-        ttft_shifts = self._neighbourhood(Phase.TTFT).shifts(ttft_points)
-        return [
-            self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
-            for point, tpot_shift, ttft_shift in zip(points, tpot_shifts, ttft_shifts, strict=True)
-        ]
+    def _prompt_point(self) -> Point:
+        seconds = [0.0] * len(SHARES)
+        for term in self.prompt.terms:
+            share = SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"
+            seconds[SHARES.index(share)] += term.time_s
+        return Point(1.0, self.replica.load.new_prompt_tokens, 1.0, _fractions(seconds))
 
     def _with_ratios(self, point: ServingPoint, tpot_ratio: float, ttft_ratio: float) -> ServingPoint:
         """The closed loop with its times as the evidence has them; rates follow by Little's law as before."""
@@ -235,16 +249,6 @@ class LeaningOnRuns:
             waiting_s=waiting_s,
             requests_per_s=point.running / residence_s,
         )
-
-    def _about(self, phase: Phase, points: Sequence[Point]) -> list[Belief]:
-        near = self._neighbourhood(phase)
-        return [Belief.of_runs(near, found) for found in near.at_each(points)]
-
-    def _neighbourhood(self, phase: Phase) -> Neighbourhood:
-        near = self._near.get(phase)
-        if near is None:
-            near = self._near[phase] = self.store.about(in_phase(self.configuration, phase))
-        return near
 
     def _step_s(self, batch: float) -> list[float]:
         seconds = self.step_shares.seconds(batch)

@@ -152,11 +152,6 @@ def as_question(configuration: Configuration) -> Configuration:
 
 
 @lru_cache(maxsize=1024)
-def in_phase(configuration: Configuration, phase: Phase) -> Configuration:
-    return replace(configuration, phase=phase)
-
-
-@lru_cache(maxsize=1024)
 def configuration_of(
     *,
     phase: Phase,

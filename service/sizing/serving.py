@@ -8,6 +8,7 @@ Fitted to 1,407 published closed-loop runs; what a scheduler does with bursts is
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
+from math import log, log1p
 from typing import NamedTuple
 
 from service.sizing.decode import DecodeCurve, decode_curve
@@ -199,27 +200,31 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
 def largest_concurrency_near(
     shares_of_limit: Callable[..., list[float]], guessed_share: Callable[[int], float], *, most: int
 ) -> int:
-    """As ``largest_concurrency``, in fewer calls: it is the guess times a ratio that hardly moves.
+    """As ``largest_concurrency``, in fewer calls: what the guess is off by goes with a power of the concurrency.
 
-    ``shares_of_limit`` takes several concurrencies: the guess and the next one are asked about together.
+    ``shares_of_limit`` takes several concurrencies: the guess and the next one, whose ratio gives the power, are asked
+    about together.
 
     >>> largest_concurrency_near(lambda *several: [c / 37 for c in several], lambda c: c / 50, most=1024)
     37
     """
-    ratio = 1.0
+    share_near = guessed_share
     for _ in range(GUESSES):
-        found = largest_concurrency(_scaled(guessed_share, ratio), most=most) or 1
+        found = largest_concurrency(share_near, most=most) or 1
         share, beyond = shares_of_limit(found, found + 1)
         if share > 1 and found == 1:
             return 0
         if share <= 1 and (found == most or beyond > 1):
             return found
-        ratio = share / guessed_share(found)
+        share_near = _through(guessed_share, found, share, beyond)
     return largest_concurrency(lambda concurrency: shares_of_limit(concurrency)[0], most=most)
 
 
 GUESSES = 5
 
 
-def _scaled(share: Callable[[int], float], ratio: float) -> Callable[[int], float]:
-    return lambda concurrency: share(concurrency) * ratio
+def _through(guess: Callable[[int], float], at: int, share: float, beyond: float) -> Callable[[int], float]:
+    """The guess times what makes it right at a concurrency and the next one."""
+    ratio = share / guess(at)
+    power = log(beyond / guess(at + 1) / ratio) / log1p(1 / at)
+    return lambda concurrency: guess(concurrency) * ratio * (concurrency / at) ** power

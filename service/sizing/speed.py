@@ -10,7 +10,6 @@ from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
-from service.sizing.parameters import StepParameters
 from service.sizing.precision import Precision
 from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
@@ -123,25 +122,25 @@ def worker_of(
         load,
         layer_count=resolved.deployment.model.layer_count,
     )
-    return Worker(replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
+    prompt = prefill_step(
+        costs,
+        replica.parameters,
+        prompt_tokens=round(load.new_prompt_tokens),
+        cached_tokens=load.cached_prefix_tokens,
+        tokens_per_pass=load.tokens_per_pass,
+    )
+    return Worker(replica, prompt, _beliefs(resolved, replica, prompt, parallelism, evidence), gpu_count)
 
 
 def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: Worker, clock_fraction: float) -> Speed:
     """``reader`` reads the prompts of the loop and ``decoder`` writes its answers: of one replica they are the same."""
     load, target = loop.load, _target(resolved)
     most_at_target = loop.largest_within(target) if target.is_set else None
-    here, *at_target = loop.estimates(_concurrency(resolved, loop, most_at_target), *filter(None, [most_at_target]))
-    costs, parameters = reader.replica.curve.costs, reader.replica.parameters
-    prefill = prefill_step(
-        costs,
-        parameters,
-        prompt_tokens=round(load.new_prompt_tokens),
-        cached_tokens=load.cached_prefix_tokens,
-        tokens_per_pass=load.tokens_per_pass,
+    (here, *at_target), about_single, about_prefill = loop.estimates(
+        _concurrency(resolved, loop, most_at_target), *filter(None, [most_at_target])
     )
-    about_prefill = reader.beliefs.prefill(prefill)
-    prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio)
-    about_single, single_user_tokens_per_s = decoder.single_stream()
+    prompt = reader.prompt
+    prefill_time = about_prefill.around(prompt.time_s * about_prefill.ratio)
     step, step_time = loop.decode_step(here, about_single)
     requests, plain = here.requests_per_s, decoder.replica.plain
     beliefs = {
@@ -153,13 +152,13 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
     _warn_about_evidence(resolved.remarks, beliefs)
     return Speed(
         load=load,
-        prefill=prefill,
+        prefill=prompt,
         prefill_time_s=prefill_time,
         input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / reader.gpu_count),
         point=here.point,
         step=step,
         step_time_s=step_time,
-        single_user_tokens_per_s=single_user_tokens_per_s,
+        single_user_tokens_per_s=decoder.single_stream(about_single),
         ttft_s=here.ttft_s,
         tpot_s=here.tpot_s,
         requests_per_s=requests,
@@ -170,14 +169,18 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
         full_weights_fraction=plain.weights_time_fraction(loop.fullest_batch),
         full_concurrency=loop.most,
         plain=plain,
-        cached_share_of_prefill=_cached_share(costs, parameters, load),
+        cached_share_of_prefill=_cached_share(reader.replica),
         clock_fraction=clock_fraction,
         beliefs=beliefs,
     )
 
 
 def _beliefs(
-    resolved: Resolved, replica: ReplicaUnderLoad, parallelism: Parallelism, evidence: EvidenceStore | None
+    resolved: Resolved,
+    replica: ReplicaUnderLoad,
+    prompt: Step,
+    parallelism: Parallelism,
+    evidence: EvidenceStore | None,
 ) -> Beliefs:
     """The question as the stored runs know it: the release only where it was asked for, no campaign."""
     if evidence is None:
@@ -185,6 +188,7 @@ def _beliefs(
     inputs, deployment = resolved.inputs, resolved.deployment
     return LeaningOnRuns.of(
         replica,
+        prompt,
         evidence,
         configuration_of(
             phase=Phase.SERVING,
@@ -277,8 +281,9 @@ def _rate_at_target(loop: ClosedLoop, there: Estimates | None = None) -> RateAtT
     return RateAtTarget(there.point.concurrency, rate)
 
 
-def _cached_share(costs: StepCosts, parameters: StepParameters, load: Load) -> float:
+def _cached_share(replica: ReplicaUnderLoad) -> float:
     """Share of a prompt's prefill that is attention reaching back over the cached prefix."""
+    load, costs, parameters = replica.load, replica.curve.costs, replica.parameters
     if not load.cached_prefix_tokens:
         return 0.0
     total, uncached = (
