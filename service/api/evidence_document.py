@@ -52,17 +52,20 @@ def evidence_document(reached: Speed | None, *, revision: int | None) -> dict[st
 
 
 def leant_on(estimate: str, runs: Iterable[Lean]) -> list[dict[str, Any]]:
-    return [
-        {
-            "estimate": estimate,
-            "benchmark_run": run_id_of(each.run),
-            "phase": each.phase._value_,
-            "weight_fraction": each.weight,
-            "measured": {MEASURES[each.phase]: each.measured_s},
-            "predicted": {MEASURES[each.phase]: each.predicted_s},
-        }
-        for each in runs
-    ]
+    found = []
+    for run, phase, weight, measured_s, predicted_s in runs:
+        measure = MEASURES[phase]
+        found.append(
+            {
+                "estimate": estimate,
+                "benchmark_run": run_id_of(run),
+                "phase": phase._value_,
+                "weight_fraction": weight,
+                "measured": {measure: measured_s},
+                "predicted": {measure: predicted_s},
+            }
+        )
+    return found
 
 
 def _next(found: NextMeasurement | None, reached: Speed) -> dict[str, Any] | None:

@@ -269,10 +269,18 @@ def sizing_inputs(request: SizingRequest, *, model: LanguageModel, accelerator: 
         workload=_workload(request.workload),
         target=Target(request.target.ttft_s, request.target.tpot_s, request.target.statistic),
         engine=_engine(request.engine),
-        speculation=SpeculationAsked(**dict(request.speculation)) if request.speculation else None,
+        speculation=_speculation(request.speculation) if request.speculation else None,
         power=PowerAsked(request.power.limit_w_per_gpu, request.power.pue, request.power.scope),
-        economics=EconomicsAsked(**dict(request.economics)) if request.economics else None,
+        economics=_economics(request.economics) if request.economics else None,
     )
+
+
+def _speculation(asked: SpeculationRequest) -> SpeculationAsked:
+    return SpeculationAsked(asked.method, asked.draft_tokens, asked.acceptance_length_tokens)
+
+
+def _economics(asked: EconomicsRequest) -> EconomicsAsked:
+    return EconomicsAsked(asked.usd_per_gpu_h, asked.usd_per_kwh, asked.on)
 
 
 def _workload(asked: WorkloadRequest) -> WorkloadAsked:

@@ -22,12 +22,13 @@ from service.sizing.citations import (
 )
 from service.sizing.crossover import Crossover
 from service.sizing.estimate import Estimate
+from service.sizing.installation import main_choice
 from service.sizing.memory import MemoryFit, PoolChange
 from service.sizing.parallelism import Parallelism
 from service.sizing.plan import SizingResult
 from service.sizing.rank_memory import RankMemory
 from service.sizing.remarks import Assumption, WarningCode
-from service.sizing.resolution import Resolved, main_choice
+from service.sizing.resolution import Resolved
 from service.sizing.speed import Speed
 from service.sizing.step import Step
 from service.sizing.workload import Statistic
@@ -110,12 +111,13 @@ def _citations(result: SizingResult) -> list[dict[str, str]]:
 def estimate(of: Estimate | None) -> dict[str, Any] | None:
     if of is None:
         return None
+    value, low, high, coverage_fraction, basis = of
     return {
-        "value": of.value,
-        "low": of.low,
-        "high": of.high,
-        "coverage_fraction": of.coverage_fraction,
-        "basis": of.basis._value_,
+        "value": value,
+        "low": low,
+        "high": high,
+        "coverage_fraction": coverage_fraction,
+        "basis": basis._value_,
     }
 
 
@@ -296,9 +298,9 @@ def _finite(value: float) -> float | None:
 
 def _terms(step: Step) -> list[dict[str, Any]]:
     return [
-        {"name": term.name, "time_s": term.time_s, "spec_time_s": term.spec_time_s, "bound": term.bound._value_}
-        for term in step.terms
-        if term.time_s > 0
+        {"name": name, "time_s": time_s, "spec_time_s": spec_time_s, "bound": bound._value_}
+        for name, time_s, spec_time_s, bound, _ in step.terms
+        if time_s > 0
     ]
 
 

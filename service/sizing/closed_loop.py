@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import inf
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from service.sizing.estimate import Estimate, probability_at_most
 from service.sizing.parameters import NO_TAIL, P90_SHARE_OF_P99, TPOT_P99, TTFT_P99, Tail
@@ -23,20 +23,20 @@ from service.sizing.workload import Statistic, Target
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One replica of a layout, and what stored runs say of it."""
+    """One replica of a layout, one prompt alone on it, and what stored runs say of it."""
 
     replica: ReplicaUnderLoad
+    prompt: Step
     beliefs: Beliefs
     gpu_count: int
 
-    def single_stream(self) -> tuple[Belief, Estimate]:
-        """What is believed of one sequence alone, and its tokens per second."""
-        about = self.beliefs.single_stream()
+    def single_stream(self, about: Belief) -> Estimate:
+        """Tokens per second of one sequence alone."""
         step_s = self.replica.at(1).step_time_s * about.ratio
-        return about, about.around(self.replica.load.drafting.acceptance_length_tokens / step_s)
+        return about.around(self.replica.load.drafting.acceptance_length_tokens / step_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimates:
     """Of one concurrency; ``batch`` is the mean of what decodes."""
 
@@ -46,7 +46,7 @@ class Estimates:
     osl_tokens: float
     batch: float
 
-    @property
+    @cached_property
     def ttft_s(self) -> Estimate:
         """What a request waits for a place is as uncertain as the TPOT of the ones before it."""
         point = self.point
@@ -55,7 +55,7 @@ class Estimates:
         low, high = rest.low + waiting.low, rest.high + waiting.high
         return Estimate(point.ttft_s, low, high, rest.coverage_fraction, rest.basis)
 
-    @property
+    @cached_property
     def tpot_s(self) -> Estimate | None:
         if self.point.tpot_s is None:
             return None
@@ -89,6 +89,14 @@ class Estimates:
         return min(chances, default=None)
 
 
+class LoopEstimates(NamedTuple):
+    """Of some concurrencies, in their order, and what is believed of one sequence and of one prompt alone."""
+
+    at: list[Estimates]
+    about_single: Belief
+    about_prefill: Belief
+
+
 class ClosedLoop(Protocol):
     """Of one replica, or of a disaggregated system.
 
@@ -113,7 +121,7 @@ class ClosedLoop(Protocol):
 
     def at(self, concurrency: int) -> ServingPoint: ...
 
-    def estimates(self, concurrency: int) -> Estimates: ...
+    def estimates(self, *concurrencies: int) -> LoopEstimates: ...
 
     def largest_within(self, target: Target) -> int:
         """The largest concurrency whose central estimate keeps the target at its statistic, 0 if none does."""
@@ -152,18 +160,30 @@ class ReplicaLoop:
 
     def at(self, concurrency: int) -> ServingPoint:
         """As the physics has it, corrected by what was measured near it."""
-        return self.worker.beliefs.corrected(self.by_physics(concurrency))
+        return self.worker.beliefs.corrected([self.by_physics(concurrency)])[0]
 
-    def estimates(self, concurrency: int) -> Estimates:
-        by_physics = self.by_physics(concurrency)
-        refined = self.worker.beliefs.at(by_physics)
-        return Estimates(*refined, self.load.osl_tokens, by_physics.running)
+    def estimates(self, *concurrencies: int) -> LoopEstimates:
+        by_physics = [self.by_physics(each) for each in concurrencies]
+        refined, *alone = self.worker.beliefs.answers(by_physics)
+        osl_tokens = self.load.osl_tokens
+        return LoopEstimates(
+            [Estimates(*each, osl_tokens, point.running) for each, point in zip(refined, by_physics, strict=True)],
+            *alone,
+        )
 
     def largest_within(self, target: Target) -> int:
-        by_physics = share_of_target(target, self.by_physics)
+        share = share_of_target(target)
+
+        def by_physics(concurrency: int) -> float:
+            return share(self.by_physics(concurrency))
+
         if isinstance(self.worker.beliefs, WithoutRuns):
             return largest_concurrency(by_physics, most=self.most)
-        return largest_concurrency_near(share_of_target(target, self.at), by_physics, most=self.most)
+
+        def corrected(*concurrencies: int) -> list[float]:
+            return [*map(share, self.worker.beliefs.corrected([*map(self.by_physics, concurrencies)]))]
+
+        return largest_concurrency_near(corrected, by_physics, most=self.most)
 
     def decode_step(self, here: Estimates, about_single: Belief) -> tuple[Step, Estimate]:
         running = here.point.running
@@ -172,14 +192,13 @@ class ReplicaLoop:
         return self.worker.replica.step(running), about.around(by_physics.step_time_s * about.ratio)
 
 
-def share_of_target(target: Target, at: Callable[[int], ServingPoint]) -> Callable[[int], float]:
-    """How much of the target a concurrency uses up."""
+def share_of_target(target: Target) -> Callable[[ServingPoint], float]:
+    """How much of the target a point uses up."""
     ttft, tpot = tails(target.statistic)
     longest_ttft_s = inf if target.ttft_s is None else target.ttft_s / ttft.ratio
     longest_tpot_s = inf if target.tpot_s is None else target.tpot_s / tpot.ratio
 
-    def share(concurrency: int) -> float:
-        point = at(concurrency)
+    def share(point: ServingPoint) -> float:
         return max(point.ttft_s / longest_ttft_s, (point.tpot_s or 0.0) / longest_tpot_s)
 
     return share

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from service.sizing.decode import DecodeCurve, decode_curve
-from service.sizing.parameters import StepParameters
+from service.sizing.decode import DecodeCurve
 from service.sizing.roofline import (
     Bound,
     balance_point_flop_per_byte,
@@ -42,27 +41,32 @@ class Crossover:
     operators: tuple[OperatorBound, ...]
 
 
-def real_crossover_batch(curve: DecodeCurve) -> float:
+def real_crossover_batch(curve: DecodeCurve, *, is_printed: bool) -> float:
     """The batch where arithmetic overtakes reading, with real bytes, KV reads and expert coverage.
 
-    At the rates that the curve was made with: printed or attained. In sequences of the replica: a dp rank holds
-    batch / dp of them, and a micro-batch of a pipeline batch / pp.
+    At the rates that the curve reaches, or (``is_printed``) at those that vendors print. In sequences of the replica: a
+    dp rank holds batch / dp of them, and a micro-batch of a pipeline batch / pp.
     """
-    costs = curve.costs
-    reads = [term for term in curve.terms if term.bound is Bound.MEMORY]
-    work = [term for term in curve.terms if term.bound is Bound.COMPUTE]
-    read_s, compute_s = (
-        sum([term.s_per_rank_sequence / costs.dp + term.s_per_sequence for term in terms]) for terms in (reads, work)
-    )
+    costs, pp, dp = curve.costs, curve.costs.pp, curve.costs.dp
+    fixed_read_s = expert_read_s = read_s = compute_s = 0.0
+    for term in curve.terms:
+        share = term.spec_fraction if is_printed else 1.0
+        per_sequence_s = share * (term.s_per_rank_sequence / dp + term.s_per_sequence)
+        if term.bound is Bound.MEMORY:
+            fixed_read_s += share * term.fixed_s
+            expert_read_s += share * term.covered_s
+            read_s += per_sequence_s
+        elif term.bound is Bound.COMPUTE:
+            compute_s += per_sequence_s
     per_micro_batch = crossover_batch(
-        fixed_read_time_s=sum(term.fixed_s for term in reads),
-        expert_read_time_s=sum(term.covered_s for term in reads),
+        fixed_read_time_s=fixed_read_s,
+        expert_read_time_s=expert_read_s,
         expert_count=costs.expert_count,
         experts_per_token=costs.experts_per_token,
-        read_time_s_per_sequence=read_s * costs.pp,
-        compute_time_s_per_sequence=compute_s * costs.pp,
+        read_time_s_per_sequence=read_s * pp,
+        compute_time_s_per_sequence=compute_s * pp,
     )
-    return per_micro_batch * costs.pp
+    return per_micro_batch * pp
 
 
 def crossover(
@@ -76,13 +80,12 @@ def crossover(
 ) -> Crossover:
     """Both figures, and what each group of operators is bound by at the asked batch.
 
-    ``attained`` is the decode step at the fitted efficiencies.
+    ``attained`` is the decode step at the fitted efficiencies; its terms know what they take at printed rates.
     """
     balance = balance_point_flop_per_byte(
         peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=costs.memory_bandwidth_bytes_per_s
     )
-    printed = decode_curve(costs, StepParameters.roofline(), context_tokens=context_tokens)
-    step, at_spec = printed.step(batch), real_crossover_batch(printed)
+    step, at_spec = attained.step(batch), real_crossover_batch(attained, is_printed=True)
     memory_s, compute_s = step.spec_time_s(Bound.MEMORY), step.spec_time_s(Bound.COMPUTE)
     return Crossover(
         balance_point_flop_per_byte=balance,
@@ -94,7 +97,7 @@ def crossover(
             balance_point_flop_per_byte=balance, bytes_per_parameter=weight_element_bytes
         ),
         batch=at_spec,
-        attained_batch=real_crossover_batch(attained),
+        attained_batch=real_crossover_batch(attained, is_printed=False),
         bound=Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY,
         reason=_reason(costs, batch=batch, crossover=at_spec, context_tokens=context_tokens),
         operators=_operators(step),
@@ -129,8 +132,8 @@ def _operators(step: Step) -> tuple[OperatorBound, ...]:
     for name, (read, computed) in OPERATORS.items():
         if not terms[read].amount:
             continue
-        flop = sum(terms[each].amount for each in computed)
-        compute_s = sum(terms[each].spec_time_s for each in computed)
+        flop = sum([terms[each].amount for each in computed])
+        compute_s = sum([terms[each].spec_time_s for each in computed])
         bound = Bound.COMPUTE if compute_s > terms[read].spec_time_s else Bound.MEMORY
         bounds.append(OperatorBound(name, bound, flop / terms[read].amount))
     return tuple(bounds)

@@ -5,6 +5,7 @@ coefficients: worked out once, evaluated at any batch (or an array of batches) f
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,15 +63,19 @@ class DecodeCurve:
         """Term by term."""
         batch, per_rank, coverage = self.work(batch)
         terms = []
-        for term in self.terms:
-            time_s = (
-                term.fixed_s
-                + term.s_per_rank_sequence * per_rank
-                + term.s_per_sequence * batch
-                + term.covered_s * coverage
-            )
-            spec_time_s = time_s * term.spec_fraction
-            terms.append(Term(term.name, time_s, spec_time_s, term.bound, spec_time_s * term.spec_rate))
+        for (
+            name,
+            bound,
+            spec_fraction,
+            spec_rate,
+            fixed_s,
+            s_per_rank_sequence,
+            s_per_sequence,
+            covered_s,
+        ) in self.terms:
+            time_s = fixed_s + s_per_rank_sequence * per_rank + s_per_sequence * batch + covered_s * coverage
+            spec_time_s = time_s * spec_fraction
+            terms.append(Term(name, time_s, spec_time_s, bound, spec_time_s * spec_rate))
         return Step.of(tuple(terms))
 
     def work(self, batch: Any) -> tuple[Any, Any, Any]:
@@ -79,15 +84,24 @@ class DecodeCurve:
         A sequence passes the stages of a pipeline one after the other: fewer sequences than stages leave stages
         idle and make no sequence faster, so a micro-batch counts as one sequence at least.
         """
+        costs, pp = self.costs, self.costs.pp
         larger = np.maximum if isinstance(batch, np.ndarray) else max
-        pp = self.costs.pp
-        filled = larger(batch, pp)
+        filled, per_rank = larger(batch, pp), larger(batch / costs.dp, pp)
+        if not costs.expert_count:
+            return filled, per_rank, 0.0
         coverage = expert_coverage_fraction(
             filled * self.tokens_per_sequence / pp,
-            expert_count=self.costs.expert_count,
-            experts_per_token=self.costs.experts_per_token,
+            expert_count=costs.expert_count,
+            experts_per_token=costs.experts_per_token,
         )
-        return filled, larger(batch / self.costs.dp, pp), coverage
+        return filled, per_rank, coverage
+
+    def weights_time_fraction(self, batch: float) -> float:
+        """Of a step, for reading weights and experts."""
+        _, _, coverage = self.work(batch)
+        weights, experts = self.terms[:2]
+        read_s: float = weights.fixed_s + experts.covered_s * coverage
+        return read_s / float(self.time_s(batch))
 
 
 def decode_curve(
@@ -99,49 +113,24 @@ def decode_curve(
     independently; the KV cache is read once however many positions are verified.
     """
     p, tokens = parameters, tokens_per_sequence
-    bandwidth, sixteen_bit = costs.memory_bandwidth_bytes_per_s, costs.sixteen_bit_flop_per_s
-    memory, overhead = Bound.MEMORY, Bound.OVERHEAD
-    expert_efficiency = p.weights * p.expert_weights
     kv_s = p.kv_cache * attention_read_s(costs, context_tokens=context_tokens)
-    exchange_s = costs.all_reduce_s_per_token + costs.all_to_all_s_per_token
+    attention_s = tokens * p.flop * decode_attention_s(costs, context_tokens=context_tokens)
+    bandwidth, sixteen_bit = costs.memory_bandwidth_bytes_per_s, costs.sixteen_bit_flop_per_s
+    reads, state_and_matrices, others = _terms_at_any_context(costs, p, tokens)
     terms = (
-        DecodeTerm("weights", memory, 1 / p.weights, bandwidth, fixed_s=p.weights * costs.dense_read_s),
-        DecodeTerm(
-            "experts", memory, 1 / expert_efficiency, bandwidth, covered_s=expert_efficiency * costs.expert_read_s
-        ),
-        DecodeTerm("kv_cache", memory, 1 / p.kv_cache, bandwidth, s_per_rank_sequence=kv_s),
-        DecodeTerm(
-            "recurrent_state",
-            memory,
-            1 / p.kv_cache,
-            bandwidth,
-            s_per_rank_sequence=p.kv_cache * costs.state_s_per_sequence,
-        ),
-        _projections(costs, p, tokens),
-        _expert_projections(costs, p, tokens),
-        DecodeTerm(
-            "attention",
-            Bound.COMPUTE,
-            1 / p.flop,
-            sixteen_bit,
-            s_per_rank_sequence=tokens * p.flop * decode_attention_s(costs, context_tokens=context_tokens),
-        ),
+        *reads,
+        DecodeTerm("kv_cache", Bound.MEMORY, 1 / p.kv_cache, bandwidth, 0.0, kv_s),
+        *state_and_matrices,
+        DecodeTerm("attention", Bound.COMPUTE, 1 / p.flop, sixteen_bit, 0.0, attention_s),
         _sparse_index(costs, p, tokens * context_tokens),
-        DecodeTerm(
-            "communication",
-            Bound.COMMUNICATION,
-            1 / p.communication,
-            s_per_rank_sequence=p.communication * exchange_s * tokens,
-        ),
-        DecodeTerm("layer_overhead", overhead, fixed_s=layer_overhead_s(costs, p)),
-        DecodeTerm("sequence_overhead", overhead, s_per_rank_sequence=p.sequence_s),
+        *others,
     )
     fixed_s = s_per_rank_sequence = s_per_sequence = covered_s = 0.0
-    for term in terms:
-        fixed_s += term.fixed_s
-        s_per_rank_sequence += term.s_per_rank_sequence
-        s_per_sequence += term.s_per_sequence
-        covered_s += term.covered_s
+    for _, _, _, _, fixed, per_rank_sequence, per_sequence, covered in terms:
+        fixed_s += fixed
+        s_per_rank_sequence += per_rank_sequence
+        s_per_sequence += per_sequence
+        covered_s += covered
     return DecodeCurve(
         terms=terms,
         fixed_s=fixed_s,
@@ -150,6 +139,49 @@ def decode_curve(
         covered_s=covered_s,
         tokens_per_sequence=tokens,
         costs=costs,
+    )
+
+
+Terms = tuple[DecodeTerm, ...]
+
+
+@lru_cache(maxsize=512)
+def _terms_at_any_context(costs: StepCosts, p: StepParameters, tokens: int) -> tuple[Terms, Terms, Terms]:
+    """What no context changes, before, between and behind the terms that it does.
+
+    Remembered, since many loads are asked of few systems.
+    """
+    bandwidth, memory, overhead = costs.memory_bandwidth_bytes_per_s, Bound.MEMORY, Bound.OVERHEAD
+    expert_efficiency = p.weights * p.expert_weights
+    exchange_s = costs.all_reduce_s_per_token + costs.all_to_all_s_per_token
+    return (
+        (
+            DecodeTerm("weights", memory, 1 / p.weights, bandwidth, fixed_s=p.weights * costs.dense_read_s),
+            DecodeTerm(
+                "experts", memory, 1 / expert_efficiency, bandwidth, covered_s=expert_efficiency * costs.expert_read_s
+            ),
+        ),
+        (
+            DecodeTerm(
+                "recurrent_state",
+                memory,
+                1 / p.kv_cache,
+                bandwidth,
+                s_per_rank_sequence=p.kv_cache * costs.state_s_per_sequence,
+            ),
+            _projections(costs, p, tokens),
+            _expert_projections(costs, p, tokens),
+        ),
+        (
+            DecodeTerm(
+                "communication",
+                Bound.COMMUNICATION,
+                1 / p.communication,
+                s_per_rank_sequence=p.communication * exchange_s * tokens,
+            ),
+            DecodeTerm("layer_overhead", overhead, fixed_s=layer_overhead_s(costs, p)),
+            DecodeTerm("sequence_overhead", overhead, s_per_rank_sequence=p.sequence_s),
+        ),
     )
 
 
@@ -179,24 +211,25 @@ def _expert_projections(costs: StepCosts, p: StepParameters, tokens: int) -> Dec
 
 def _sparse_index(costs: StepCosts, p: StepParameters, context_tokens: float) -> DecodeTerm:
     """Scoring every token of the context in 8 bits, to choose the ones that are attended to."""
-    spec_s = context_tokens * sum(each.index_compute_s_per_token for each in costs.attention)
+    spec_s = context_tokens * sum([each.index_compute_s_per_token for each in costs.attention])
     reach = low_precision_reach(
         rate_ratio=costs.index_flop_per_s / costs.sixteen_bit_flop_per_s, exponent=p.low_precision_exponent
     )
     factor = p.flop * reach
-    return DecodeTerm(
-        "sparse_index", Bound.COMPUTE, 1 / factor, costs.index_flop_per_s, s_per_rank_sequence=factor * spec_s
-    )
+    return DecodeTerm("sparse_index", Bound.COMPUTE, 1 / factor, costs.index_flop_per_s, 0.0, factor * spec_s)
 
 
 def attention_read_s(costs: StepCosts, *, context_tokens: Any) -> Any:
     """Reading one sequence's KV cache at spec bandwidth, without its recurrent state."""
     return sum(
-        smaller(context_tokens, each.cap_tokens) * each.read_s_per_token + context_tokens * each.index_read_s_per_token
-        for each in costs.attention
+        [
+            smaller(context_tokens, each.cap_tokens) * each.read_s_per_token
+            + context_tokens * each.index_read_s_per_token
+            for each in costs.attention
+        ]
     )
 
 
 def decode_attention_s(costs: StepCosts, *, context_tokens: Any) -> Any:
     """Attending from one token to its context, in arithmetic at the 16-bit rate."""
-    return sum(smaller(context_tokens, each.cap_tokens) * each.decode_compute_s_per_token for each in costs.attention)
+    return sum([smaller(context_tokens, each.cap_tokens) * each.decode_compute_s_per_token for each in costs.attention])

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from service.sizing.closed_loop import Estimates, Worker, share_of_target
+from service.sizing.closed_loop import Estimates, LoopEstimates, Worker, share_of_target
 from service.sizing.disaggregated import HANDOVERS, DisaggregatedSystem, PrefillPool
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
@@ -62,7 +62,7 @@ def disaggregated_speed(
         osl_tokens=decoder.replica.load.osl_tokens,
         decode_max_batch=pools.decode_max_batch,
     )
-    loop = DisaggregatedLoop(system, decoder, pools.gpu_count)
+    loop = DisaggregatedLoop(system, reader, decoder, pools.gpu_count)
     reached = speed_of(resolved, loop, reader=reader, decoder=decoder, clock_fraction=clock_fraction)
     _warn(resolved, pools, reached, most=loop.most)
     return reached
@@ -87,6 +87,7 @@ def _corrected_step(decoder: Worker, max_batch: int) -> Callable[[float], float]
 @dataclass(frozen=True)
 class DisaggregatedLoop:
     system: DisaggregatedSystem
+    reader: Worker
     decoder: Worker
     gpu_count: int
 
@@ -132,7 +133,11 @@ class DisaggregatedLoop:
         )
         return point, batch
 
-    def estimates(self, concurrency: int) -> Estimates:
+    def estimates(self, *concurrencies: int) -> LoopEstimates:
+        reader, decoder = (worker.beliefs.answers([worker.replica.at(1)]) for worker in (self.reader, self.decoder))
+        return LoopEstimates([self._estimates(each) for each in concurrencies], decoder.single_stream, reader.prefill)
+
+    def _estimates(self, concurrency: int) -> Estimates:
         """How far off the TTFT is has been measured of no kind of hardware: its prior claims nothing."""
         point, batch = self._point(concurrency)
         return Estimates(
@@ -144,7 +149,8 @@ class DisaggregatedLoop:
         )
 
     def largest_within(self, target: Target) -> int:
-        return largest_concurrency(share_of_target(target, self.at), most=self.most)
+        share = share_of_target(target)
+        return largest_concurrency(lambda concurrency: share(self.at(concurrency)), most=self.most)
 
     def decode_step(self, here: Estimates, about_single: Belief) -> tuple[Step, Estimate]:  # noqa: ARG002 - of any batch
         return self.decoder.replica.step(here.batch), here.about_tpot.around(here.point.step_time_s)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from service.sizing.accelerator import Accelerator, Kind
 from service.sizing.estimate import INTERVAL_COVERAGE_FRACTION, Estimate
@@ -114,6 +115,7 @@ def provisioned_power(accelerator: Accelerator) -> ScopedPower:
     )
 
 
+@lru_cache(maxsize=512)
 def scoped_powers(
     accelerator: Accelerator, *, limit_w: float | None, pue: float | None, coverage: float | None
 ) -> tuple[ScopedPower, ...]:

@@ -5,7 +5,7 @@ from service.sizing.accelerator import Accelerator
 from service.sizing.engines import ENGINES
 from service.sizing.engines.engine import Batching, Device, Engine, FractionOf, Release
 from service.sizing.language_model import LanguageModel
-from service.sizing.question import EngineAsked, SizingInputs
+from service.sizing.question import EngineAsked, Installed, SizingInputs
 from service.sizing.rank_memory import EngineSettings
 from service.sizing.remarks import Remarks, WarningCode
 
@@ -16,7 +16,7 @@ CHUNK_TOKENS = 2048
 
 
 def engine_settings(
-    inputs: SizingInputs, device: Accelerator, *, request_tokens: int, remarks: Remarks
+    inputs: SizingInputs | Installed, device: Accelerator, *, request_tokens: int, remarks: Remarks
 ) -> EngineSettings:
     """Every flag resolved. The computed default of a memory fraction counts the devices of the asked layout, or one."""
     asked = inputs.engine
@@ -29,7 +29,7 @@ def engine_settings(
         device.slug.startswith(REDUCED_BATCHING),
         inputs.decode_layout.device_count if inputs.decode_layout else 1,
     )
-    max_model_len = _max_model_len(inputs, asked, request_tokens, remarks)
+    max_model_len = _max_model_len(inputs, request_tokens, remarks)
     batching = _batching(engine, release, seen, max_model_len)
     return EngineSettings(
         engine=engine,
@@ -99,26 +99,31 @@ def _batching(engine: Engine, release: Release, device: Device, max_model_len_to
     return Batching(CHUNK_TOKENS if is_chunked else max(max_model_len_tokens, CHUNK_TOKENS), 256)
 
 
-def _max_model_len(inputs: SizingInputs, asked: EngineAsked, request_tokens: int, remarks: Remarks) -> int:
-    """The asked maximum, or the model's. A request that exceeds it would be refused by the engine."""
-    own = inputs.model.max_context_tokens
-    limit = asked.max_model_len_tokens or own
+def check_length(inputs: SizingInputs | Installed, request_tokens: int) -> int | None:
+    """The asked maximum, the model's, or none. A request that exceeds it would be refused by the engine."""
+    asked = inputs.engine.max_model_len_tokens
+    limit = asked or inputs.model.max_context_tokens
     if limit is not None and request_tokens > limit:
         raise Invalid(
             f"requests of {request_tokens} tokens exceed the maximum length of {limit}; shorten them, or set "
             "engine.max_model_len_tokens if the model is run with an extended context",
-            field=("engine", "max_model_len_tokens") if asked.max_model_len_tokens else ("workload",),
+            field=("engine", "max_model_len_tokens") if asked else ("workload",),
         )
-    if asked.max_model_len_tokens:
-        return asked.max_model_len_tokens
-    if own is not None:
-        return remarks.assume("engine.max_model_len_tokens", own, "the model's max_position_embeddings")
-    return remarks.assume(
-        "engine.max_model_len_tokens", request_tokens, "input + output, as the model states no maximum"
-    )
+    return limit
 
 
-def _context_shards(inputs: SizingInputs, asked: EngineAsked) -> int:
+def _max_model_len(inputs: SizingInputs | Installed, request_tokens: int, remarks: Remarks) -> int:
+    limit = check_length(inputs, request_tokens)
+    if limit is None:
+        return remarks.assume(
+            "engine.max_model_len_tokens", request_tokens, "input + output, as the model states no maximum"
+        )
+    if inputs.engine.max_model_len_tokens:
+        return limit
+    return remarks.assume("engine.max_model_len_tokens", limit, "the model's max_position_embeddings")
+
+
+def _context_shards(inputs: SizingInputs | Installed, asked: EngineAsked) -> int:
     """Decode context parallel divides the tokens of a request among ranks that would hold copies of the same heads."""
     shards = asked.decode_context_parallel_count or 1
     if shards == 1:

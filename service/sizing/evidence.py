@@ -35,7 +35,7 @@ from service.sizing.evidence_index import (
     spread,
 )
 from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Array, Kernel
-from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Refinement
+from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Neighbourhoods, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
@@ -43,6 +43,7 @@ FIRST = attrgetter("first")
 MOST_TIED_CELLS: Final = 1000  # equally alike configurations that are looked at
 KERNELS: Final = (RATES_KERNEL, TTFT_KERNEL)
 KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
+ANSWERED: Final = (Phase.SERVING, Phase.TTFT, Phase.SINGLE_STREAM, Phase.PREFILL)  # first those of a closed loop
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence, as
 # `sizing validate prediction` asks for them. No interval is narrower farther from evidence.
@@ -88,6 +89,7 @@ class EvidenceStore:
     width_factors: Mapping[Phase, tuple[float, ...]]
     _codes: Codes = field(default_factory=Codes)
     _near: dict[Configuration, Neighbourhood] = field(default_factory=dict)
+    _answering: dict[Configuration, Neighbourhoods] = field(default_factory=dict)
     _stored_groups: dict[tuple[str | None, Phase], bool] = field(default_factory=dict)
 
     @classmethod
@@ -130,6 +132,7 @@ class EvidenceStore:
             run_count=self.run_count + added,
             quarantined=quarantined,
             _near={},
+            _answering={},
             _stored_groups={},
         )
 
@@ -147,15 +150,28 @@ class EvidenceStore:
             return kept
         if len(self._near) >= KEPT_NEIGHBOURHOODS:
             self._near.clear()
-        found = Neighbourhood.of(
+        found = self._near[configuration] = self._neighbourhood(configuration)
+        return found
+
+    def answering(self, configuration: Configuration) -> Neighbourhoods:
+        """Of all the phases that an answer about it consists of, in the order of ``ANSWERED``."""
+        kept = self._answering.get(configuration)
+        if kept is not None:
+            return kept
+        if len(self._answering) * len(ANSWERED) >= KEPT_NEIGHBOURHOODS:
+            self._answering.clear()
+        members = [self._neighbourhood(replace(configuration, phase=phase)) for phase in ANSWERED]
+        found = self._answering[configuration] = Neighbourhoods.of(members)
+        return found
+
+    def _neighbourhood(self, configuration: Configuration) -> Neighbourhood:
+        return Neighbourhood.of(
             configuration,
             self._codes.of_asked(configuration),
             self._nearest_runs(configuration),
             kernel=self._kernel(configuration.phase),
             width_factors=self._width_factors(configuration),
         )
-        self._near[configuration] = found
-        return found
 
     def _width_factors(self, configuration: Configuration) -> tuple[float, ...]:
         """Wider while no run of the hardware group is stored."""

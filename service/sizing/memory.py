@@ -6,11 +6,13 @@ memory fraction (``rank_memory.py``). Sizes are per device; the fullest rank dec
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 from math import floor, inf
+from typing import NamedTuple
 
 from service.sizing.engines.engine import GIB, FractionOf
-from service.sizing.engines.pool import PoolLayout
 from service.sizing.interconnect import joined_device_count, scale_up_reach
+from service.sizing.language_model import LanguageModel
 from service.sizing.parallelism import Parallelism
 from service.sizing.rank_memory import Deployment, EngineSettings, RankMemory, rank_memory
 from service.sizing.weights import layout_problem, pipeline_stages
@@ -55,40 +57,77 @@ def memory_fit(deployment: Deployment, parallelism: Parallelism, *, length_token
 
     Requests spread evenly over the dp ranks, each with a KV cache of its own.
     """
-    model, settings = deployment.model, deployment.settings
-    ranks = tuple(
-        rank_memory(deployment, parallelism, stage) for stage in pipeline_stages(model.layer_count, parallelism.pp)
-    )
+    ranks, dp = ranks_of(deployment, parallelism), parallelism.dp
     fullest = ranks[0] if len(ranks) == 1 else min(ranks, key=lambda rank: _fullness(rank, length_tokens))
-    block_count, pool = fullest.block_count, fullest.pool
+    start, pool = _start_up(fullest, deployment.settings), fullest.pool
     per_request = pool.blocks_per_request(length_tokens)
-    per_maximum = pool.blocks_per_request(settings.max_model_len_tokens)
-    concurrency = block_count / per_request if per_request else inf
-    at_maximum = block_count / per_maximum if per_maximum else inf
-    needed_bytes = per_maximum * pool.block_bytes
-    longest = pool.max_length_tokens(block_count)
-    refusal = _refusal(fullest, settings, needed_bytes)
+    concurrency = min(start.block_count / per_request if per_request else inf, UNLIMITED)
+    overcommitted_bytes = fullest.overcommitted_bytes
     return MemoryFit(
         fullest=fullest,
         ranks=ranks,
-        fits=fullest.budget_bytes > 0 and concurrency >= 1 and not fullest.overcommitted_bytes,
-        kv_cache_bytes_per_token=fullest.pool.bytes_per_token,
-        state_bytes_per_sequence=fullest.pool.state_bytes_per_sequence,
-        capacity_tokens=floor(min(concurrency, UNLIMITED) * length_tokens) * parallelism.dp,
-        max_concurrency=floor(min(concurrency, UNLIMITED)) * parallelism.dp,
-        max_context_tokens=min(int(min(longest, UNLIMITED)), settings.max_model_len_tokens),
-        shortfall_bytes=max(per_request * pool.block_bytes - fullest.budget_bytes, fullest.overcommitted_bytes, 0.0),
-        would_start=refusal is None,
-        refusal=refusal,
+        fits=fullest.budget_bytes > 0 and concurrency >= 1 and not overcommitted_bytes,
+        kv_cache_bytes_per_token=pool.bytes_per_token,
+        state_bytes_per_sequence=pool.state_bytes_per_sequence,
+        capacity_tokens=floor(concurrency * length_tokens) * dp,
+        max_concurrency=floor(concurrency) * dp,
+        max_context_tokens=start.max_context_tokens,
+        shortfall_bytes=max(per_request * pool.block_bytes - fullest.budget_bytes, overcommitted_bytes, 0.0),
+        would_start=start.refusal is None,
+        refusal=start.refusal,
+        needed_bytes=start.needed_bytes,
+        reported_tokens=start.reported_tokens,
+        reported_concurrency=start.reported_concurrency,
+        smaller_pool=_pool_change(-GIB, start.smaller_pool, per_request=per_request, dp=dp),
+        larger_pool=_pool_change(GIB, start.larger_pool, per_request=per_request, dp=dp),
+    )
+
+
+@lru_cache(maxsize=512)
+def ranks_of(deployment: Deployment, parallelism: Parallelism) -> tuple[RankMemory, ...]:
+    """One of each stage."""
+    stages = pipeline_stages(deployment.model.layer_count, parallelism.pp)
+    return tuple(rank_memory(deployment, parallelism, stage) for stage in stages)
+
+
+class OtherPool(NamedTuple):
+    block_count: int
+    reported_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """What an engine makes of a rank when it starts, whatever is asked of it later."""
+
+    block_count: int
+    max_context_tokens: int
+    refusal: str | None
+    needed_bytes: int
+    reported_tokens: int
+    reported_concurrency: float
+    smaller_pool: OtherPool
+    larger_pool: OtherPool
+
+
+@lru_cache(maxsize=512)
+def _start_up(rank: RankMemory, settings: EngineSettings) -> StartUp:
+    block_count, pool = rank.block_count, rank.pool
+    per_maximum = pool.blocks_per_request(settings.max_model_len_tokens)
+    needed_bytes = per_maximum * pool.block_bytes
+
+    def other_pool(change_bytes: float) -> OtherPool:
+        blocks = rank.blocks_in(rank.budget_bytes + change_bytes)
+        return OtherPool(blocks, reported_tokens(rank, settings, blocks))
+
+    return StartUp(
+        block_count=block_count,
+        max_context_tokens=min(int(min(pool.max_length_tokens(block_count), UNLIMITED)), settings.max_model_len_tokens),
+        refusal=_refusal(rank, settings, needed_bytes),
         needed_bytes=needed_bytes,
-        reported_tokens=_reported_tokens(pool, settings, block_count, at_maximum),
-        reported_concurrency=min(at_maximum, UNLIMITED),
-        smaller_pool=_pool_change(
-            fullest, settings, -GIB, per_request=per_request, per_maximum=per_maximum, dp=parallelism.dp
-        ),
-        larger_pool=_pool_change(
-            fullest, settings, GIB, per_request=per_request, per_maximum=per_maximum, dp=parallelism.dp
-        ),
+        reported_tokens=reported_tokens(rank, settings, block_count),
+        reported_concurrency=min(block_count / per_maximum if per_maximum else inf, UNLIMITED),
+        smaller_pool=other_pool(-GIB),
+        larger_pool=other_pool(GIB),
     )
 
 
@@ -116,24 +155,19 @@ def _refusal(rank: RankMemory, settings: EngineSettings, needed_bytes: int) -> s
 
 def reported_tokens(rank: RankMemory, settings: EngineSettings, block_count: int) -> int:
     """The figure in the engine's start-up log: by concurrency since vLLM 0.21, by blocks per group before."""
-    per_maximum = rank.pool.blocks_per_request(settings.max_model_len_tokens)
-    return _reported_tokens(rank.pool, settings, block_count, block_count / per_maximum if per_maximum else inf)
+    pool = rank.pool
+    if not settings.release.tokens_follow_concurrency:
+        return block_count // max(1, pool.group_count) * pool.block_tokens * pool.context_shards
+    per_maximum = pool.blocks_per_request(settings.max_model_len_tokens)
+    at_maximum = block_count / per_maximum if per_maximum else inf
+    return int(min(at_maximum, UNLIMITED) * settings.max_model_len_tokens)
 
 
-def _reported_tokens(pool: PoolLayout, settings: EngineSettings, block_count: int, at_maximum: float) -> int:
-    if settings.release.tokens_follow_concurrency:
-        return int(min(at_maximum, UNLIMITED) * settings.max_model_len_tokens)
-    return block_count // max(1, pool.group_count) * pool.block_tokens * pool.context_shards
-
-
-def _pool_change(
-    rank: RankMemory, settings: EngineSettings, change_bytes: float, *, per_request: int, per_maximum: int, dp: int
-) -> PoolChange:
-    blocks = rank.blocks_in(rank.budget_bytes + change_bytes)
+def _pool_change(change_bytes: float, pool: OtherPool, *, per_request: int, dp: int) -> PoolChange:
     return PoolChange(
         change_bytes,
-        _reported_tokens(rank.pool, settings, blocks, blocks / per_maximum if per_maximum else inf),
-        min(blocks // per_request, UNLIMITED) * dp if per_request else UNLIMITED,
+        pool.reported_tokens,
+        min(pool.block_count // per_request, UNLIMITED) * dp if per_request else UNLIMITED,
     )
 
 
@@ -143,15 +177,20 @@ def smallest_layouts(deployment: Deployment, *, length_tokens: int) -> list[Para
     tp stays where the devices reach each other, and the whole where a published link joins them.
     """
     smallest, found = LARGEST_LAYOUT + 1, []
-    for tp in range(1, scale_up_reach(deployment.device) + 1):
-        if tp > smallest or layout_problem(deployment.model, Parallelism(tp=tp)):
-            continue
+    for tp in _legal_tps(deployment.model, scale_up_reach(deployment.device)):
+        if tp > smallest:
+            break
         most_stages = min(deployment.model.layer_count, joined_device_count(deployment.device, LARGEST_LAYOUT) // tp)
         pp = _fewest_stages(deployment, tp=tp, most=min(most_stages, smallest // tp), length_tokens=length_tokens)
         if pp is not None:
             found.append(Parallelism(tp=tp, pp=pp))
             smallest = min(smallest, tp * pp)
     return [each for each in found if each.device_count == smallest]
+
+
+@lru_cache(maxsize=512)
+def _legal_tps(model: LanguageModel, most: int) -> tuple[int, ...]:
+    return tuple(tp for tp in range(1, most + 1) if not layout_problem(model, Parallelism(tp=tp)))
 
 
 LARGEST_LAYOUT = 576  # eight racks of 72
@@ -166,7 +205,7 @@ def _fewest_stages(deployment: Deployment, *, tp: int, most: int, length_tokens:
     """
 
     def fits(pp: int) -> bool:
-        return _fits(deployment, Parallelism(tp=tp, pp=pp), length_tokens=length_tokens)
+        return length_tokens <= _longest_request_tokens(deployment, Parallelism(tp=tp, pp=pp))
 
     fewest = max(1, int(deployment.weights.total_bytes // deployment.device.usable_memory_bytes) // tp)
     for pp in range(fewest, min(most, SHORT_PIPELINE) + 1):
@@ -178,12 +217,17 @@ def _fewest_stages(deployment: Deployment, *, tp: int, most: int, length_tokens:
     return longer[bisect_left(longer, True, key=fits)]
 
 
-def _fits(deployment: Deployment, parallelism: Parallelism, *, length_tokens: int) -> bool:
-    """Stops at the first stage that does not fit; the last one, which samples, and the first are the likeliest."""
+@lru_cache(maxsize=2048)
+def _longest_request_tokens(deployment: Deployment, parallelism: Parallelism) -> float:
+    """Of which one fits on every rank, 0 where none does.
+
+    Stops at the first stage that holds nothing; the last one, which samples, and the first are the likeliest.
+    """
     first, *between = pipeline_stages(deployment.model.layer_count, parallelism.pp)
-    return all(
-        (rank := rank_memory(deployment, parallelism, stage)).budget_bytes > 0
-        and rank.concurrency(length_tokens) >= 1
-        and not rank.overcommitted_bytes
-        for stage in (*reversed(between), first)
-    )
+    longest = inf
+    for stage in (*reversed(between), first):
+        rank = rank_memory(deployment, parallelism, stage)
+        if rank.budget_bytes <= 0 or rank.overcommitted_bytes:
+            return 0
+        longest = min(longest, rank.pool.max_length_tokens(rank.block_count))
+    return longest

@@ -6,36 +6,27 @@
     shift = K A^-1 r,   variance = prior - K A^-1 K + noise^2,   A = covariance of the pool + noise
 
 with ``c`` and ``q`` the coordinates of the pool's runs and of the point in the kernel's distances, ``s`` and ``t`` the
-roots of what their predicted times consist of. Squares are multiplied out, so that a point costs one matrix product
+roots of what their predicted times consist of. Squares are multiplied out, so that points cost one matrix product
 and one exponential for all three.
 """
 
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.sizing.coverage import coverage_fraction
 from service.sizing.estimate import Basis
 from service.sizing.evidence_index import MEASURED_AT, REFERENCE_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of
-from service.sizing.kernel import (
-    CODE_COUNT,
-    COORDINATE_COUNT,
-    SHARE_COUNT,
-    Array,
-    Kernel,
-    Runs,
-    covariance,
-)
+from service.sizing.kernel import CODE_COUNT, COORDINATE_COUNT, Array, Kernel, Runs
+from service.sizing.kriging import Kriging
 from service.sizing.parameters import NORMAL_QUANTILE_90
 from service.sizing.run_identity import Configuration, Point
 from service.sizing.run_terms import PHASES, Phase
 
-OUTLIER_SD, MOST_NOISE = 2.0, 400.0
 LEANS_ON: Final = 5
 FARTHEST_CALIBRATED: Final = 0.95  # beyond, the evidence says next to nothing
 SAME_POINT: Final = 1e-9
@@ -49,8 +40,7 @@ PHASE_ALIKE: Final = np.array(
 DISTANCE_BINS: Final = (0.25, 0.40, 0.55, 0.70)
 
 
-@dataclass(frozen=True, slots=True)
-class Lean:
+class Lean(NamedTuple):
     """A run that an answer leans on, the weight of its residual in the shift, and its time as the physics has it."""
 
     run: str
@@ -94,25 +84,24 @@ class Refinement:
         return exp(NORMAL_QUANTILE_90 * self.sd_if_measured)
 
 
+class _Chosen(NamedTuple):
+    """A run of the pool, as answers name it."""
+
+    run: str
+    phase: Phase
+    measured_s: float
+    predicted_s: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """The runs that answer one configuration's questions: ``at`` a point, what that ``leans_on``, only the ``shift``.
-
-    ``products`` times a point's features gives three distances to every run: near and regime, halved squares, and the
-    square of run, in ``run_block``. ``weights`` scales their exponentials.
-    """
+    """The runs that answer one configuration's questions: ``at`` a point, what that ``leans_on``, only a ``shift``."""
 
     kernel: Kernel
     width_factors: tuple[float, ...]
     device_count: int
-    chosen: tuple[tuple[Cell, int], ...]
-    products: Array
-    run_block: slice
-    weights: Array
-    everywhere: Array
-    inverse: Array
-    shift_weights: Array
-    shift_everywhere: float
+    chosen: tuple[_Chosen, ...]
+    kriging: Kriging
     same_coordinates: Array
     same_residuals: Array
     coverage_fraction: float | None
@@ -128,45 +117,54 @@ class Neighbourhood:
         width_factors: tuple[float, ...],
     ) -> "Neighbourhood":
         numbers = np.array([cell.numbers[row] for cell, row in chosen]).reshape(len(chosen), REFERENCE_AT + 1)
+        residuals = numbers[:, RESIDUAL_AT]
         pool = Runs(
             codes=np.array([cell.codes for cell, _ in chosen], dtype=np.int64).reshape(-1, CODE_COUNT),
             phases=np.array([cell.phase for cell, _ in chosen], dtype=np.int64),
             coordinates=numbers[:, :COORDINATE_COUNT],
             root_shares=numbers[:, SHARES_AT:RESIDUAL_AT],
         )
-        inverse = _trusted_inverse(kernel, pool, numbers[:, RESIDUAL_AT])
-        kriged = inverse @ numbers[:, RESIDUAL_AT]
-        everywhere, weights = _likeness(kernel, configuration.phase, codes, pool)
         same = pool.codes[:, -1] == codes[-1] if codes[-1] >= 0 else np.zeros(len(chosen), dtype=bool)
         return cls(
             kernel=kernel,
             width_factors=width_factors,
             device_count=configuration.device_count,
-            chosen=tuple(chosen),
-            products=_products(kernel, pool),
-            run_block=slice(2 * len(chosen), None),
-            weights=weights,
-            everywhere=everywhere,
-            inverse=inverse,
-            shift_weights=(weights * kriged).ravel(),
-            shift_everywhere=float(everywhere @ kriged),
+            chosen=tuple(
+                _Chosen(cell.ids[row], cell.key.phase, measured_s, measured_s / exp(residual))
+                for (cell, row), measured_s, residual in zip(
+                    chosen, numbers[:, MEASURED_AT].tolist(), residuals.tolist(), strict=True
+                )
+            ),
+            kriging=Kriging.of(
+                kernel,
+                pool,
+                residuals,
+                phase=PHASES.index(configuration.phase),
+                codes=codes,
+                phase_alike=PHASE_ALIKE,
+            ),
             same_coordinates=pool.coordinates[same],
-            same_residuals=numbers[same, RESIDUAL_AT],
+            same_residuals=residuals[same],
             coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
         )
 
     def shift(self, point: Point) -> float:
         """Expected ln(measured / predicted)."""
-        return self.shift_everywhere + float(self.shift_weights @ self._exponentials(point))
+        return float(self.kriging.shifts(self._exponentials(point))[0])
 
     def at(self, point: Point) -> Refinement:
-        kernel, exponentials = self.kernel, self._exponentials(point)
-        likeness = (self.weights * exponentials.reshape(3, -1)).sum(0) + self.everywhere
-        weights = likeness @ self.inverse
-        latent = max(0.0, kernel.variance - float(weights @ likeness))
-        noise = kernel.noise**2
+        exponentials = self._exponentials(point)
+        weights, known = self.kriging.weights_and_known(exponentials)
+        return self.refinement(point, float(self.kriging.shifts(exponentials)[0]), float(known[0]), weights[0])
+
+    def _exponentials(self, point: Point) -> Array:
+        return self.kriging.exponentials(np.array([self.features(point)]))
+
+    def refinement(self, point: Point, shift: float, known: float, weights: Array) -> Refinement:
+        """``known``: how much of the prior variance the runs take away."""
+        kernel = self.kernel
+        latent, noise = max(0.0, kernel.variance - known), kernel.noise**2
         distance = min(1.0, sqrt(latent + noise) / kernel.prior_sd)
-        shift = self.shift_everywhere + float(self.shift_weights @ exponentials)
         sd, disagreement = self._calibrated_sd(latent + noise), 0.0
         basis = Basis.CALIBRATED if distance < FARTHEST_CALIBRATED else Basis.MODELLED
         measured = self._measured_here(point)
@@ -204,65 +202,66 @@ class Neighbourhood:
     def leans_on(self, refinement: Refinement) -> tuple[Lean, ...]:
         """The runs with the largest weights in an answer of ``at``."""
         weights = refinement.weights
-        heaviest = np.argsort(-np.abs(weights), kind="stable")[:LEANS_ON].tolist()
-        return tuple([self._lean(place, float(weights[place])) for place in heaviest])
+        heaviest = np.argsort(-np.abs(weights), kind="stable")[: min(LEANS_ON, len(self.chosen))]
+        return tuple([self._lean(place, weights.item(place)) for place in heaviest.tolist()])
 
     def _lean(self, place: int, weight: float) -> Lean:
-        cell, row = self.chosen[place]
-        measured_s = float(cell.numbers[row, MEASURED_AT])
-        return Lean(
-            cell.ids[row], cell.key.phase, weight, measured_s, measured_s / exp(float(cell.numbers[row, RESIDUAL_AT]))
-        )
+        run, phase, measured_s, predicted_s = self.chosen[place]
+        return Lean(run, phase, weight, measured_s, predicted_s)
 
-    def _exponentials(self, point: Point) -> Array:
-        """Of near, regime and run, one after the other. Numbers by hand: there are too few of them for arrays."""
+    def features(self, point: Point) -> tuple[float, ...]:
+        """Numbers by hand: there are too few of them for arrays."""
         batch, isl, osl, devices = coordinates_of(point, self.device_count)
-        batch_2, isl_2, osl_2, devices_2 = batch * batch, isl * isl, osl * osl, devices * devices
+        batch_2, isl_2, osl_2 = batch * batch, isl * isl, osl * osl
         a, b, c, d = self.kernel.near_scales
-        near_2 = a * batch_2 + b * isl_2 + c * osl_2 + d * devices_2
+        near_2 = a * batch_2 + b * isl_2 + c * osl_2 + d * devices * devices
         a, b, c = self.kernel.run_scales
         run_2 = a * batch_2 + b * isl_2 + c * osl_2 + TINY
         shares = point.shares
-        features = (batch, isl, osl, devices, *map(sqrt, shares), 1.0, near_2, run_2, sum(shares))
-        distances: Array = self.products @ features
-        runs = distances[self.run_block]
-        np.sqrt(runs, out=runs)
-        np.negative(distances, out=distances)
-        return np.exp(distances, out=distances)
+        return (batch, isl, osl, devices, *map(sqrt, shares), 1.0, near_2, run_2, sum(shares))
 
 
-def _likeness(kernel: Kernel, phase: Phase, codes: Sequence[int], pool: Runs) -> tuple[Array, Array]:
-    """Variance shared with each run of the pool: everywhere, and what fades with distance (near, regime, run)."""
-    alike = PHASE_ALIKE[PHASES.index(phase)][pool.phases]
-    asked = np.array(codes)
-    everywhere, near, run = (((pool.codes == asked) & (asked >= 0)) @ kernel.component_variances).T
-    return alike * everywhere, np.stack([alike * near, alike * kernel.regime**2, run])
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbourhoods:
+    """Those of several phases of one question, asked at once; ``shifts`` of the first ``SHIFTED`` alone."""
 
+    members: tuple[Neighbourhood, ...]
+    kriging: Kriging
+    kriging_of_shifts: Kriging
 
-def _products(kernel: Kernel, pool: Runs) -> Array:
-    """Rows of near, regime and run; columns of coordinates, roots of shares, 1, and the point's own squares."""
-    count, at, shares = len(pool.phases), pool.coordinates, pool.root_shares
-    near, run = kernel.distance_scales.T
-    regime = 1 / kernel.regime_distance**2
-    one, none, no_shares = np.ones((count, 1)), np.zeros((count, 1)), np.zeros((count, SHARE_COUNT))
-    near_square, run_square = (at**2 @ kernel.distance_scales).T[..., None]
-    share_square = (shares**2).sum(1, keepdims=True)
-    return np.concatenate(
-        [
-            np.hstack([-at * near, no_shares, near_square / 2, one / 2, none, none]),
-            np.hstack([0 * at, -regime * shares, regime * share_square / 2, none, none, regime * one / 2]),
-            np.hstack([-2 * at * run, no_shares, run_square, none, one, none]),
+    @classmethod
+    def of(cls, members: Sequence[Neighbourhood]) -> "Neighbourhoods":
+        """Of members that share its matrices."""
+        kriging = Kriging.stacked([each.kriging for each in members])
+        sharing = [replace(each, kriging=kriging.part(place)) for place, each in enumerate(members)]
+        return cls(tuple(sharing), kriging, kriging.part(slice(SHIFTED)))
+
+    def shifts(self, points: Sequence[Sequence[Point]]) -> list[list[float]]:
+        """Of each member, at as many points of each."""
+        kriging = self.kriging_of_shifts
+        shifts: list[list[float]] = kriging.shifts(kriging.exponentials(self._features(points))).tolist()
+        return shifts
+
+    def at(self, points: Sequence[Sequence[Point]]) -> list[list[Refinement]]:
+        """Of each member, at its points; those that have fewer than the first are asked about the last one again."""
+        most = len(points[0])
+        exponentials = self.kriging.exponentials(
+            self._features([[*own, *[own[-1]] * (most - len(own))] for own in points])
+        )
+        weights, known = self.kriging.weights_and_known(exponentials)
+        shifts = self.kriging.shifts(exponentials).tolist()
+        return [
+            [*map(member.refinement, *of_member)]
+            for member, *of_member in zip(self.members, points, shifts, known.tolist(), weights, strict=True)
         ]
-    )
+
+    def _features(self, points: Sequence[Sequence[Point]]) -> Array:
+        """From one flat list: nested ones cost an array more than its numbers."""
+        numbers: list[float] = []
+        for member, own in zip(self.members, points, strict=False):
+            for point in own:
+                numbers += member.features(point)
+        return np.array(numbers).reshape(len(points), len(points[0]), -1)
 
 
-def _trusted_inverse(kernel: Kernel, pool: Runs, residuals: NDArray[np.float64]) -> Array:
-    """Of the pool's covariance. A run that the others miss by more than two sd is trusted less."""
-    prior = covariance(kernel, PHASE_ALIKE, pool, pool)
-    np.fill_diagonal(prior, kernel.variance)  # a run is itself, also in what is not known of it
-    inverse = np.asarray(np.linalg.inv(prior + kernel.noise**2 * np.eye(len(residuals))), dtype=np.float64)
-    missed_sd = np.abs(inverse @ residuals) / np.sqrt(np.diag(inverse))
-    noise = kernel.noise**2 * np.minimum(np.maximum(missed_sd / OUTLIER_SD, 1.0) ** 4, MOST_NOISE)
-    if (noise > kernel.noise**2).any():
-        inverse = np.asarray(np.linalg.inv(prior + np.diag(noise)), dtype=np.float64)
-    return inverse
+SHIFTED: Final = 2

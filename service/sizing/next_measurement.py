@@ -6,10 +6,9 @@ the one is named whose intervals, as the kriging variance has them with one more
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from math import log
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.sizing.refinement import Belief
 from service.sizing.run_terms import Phase
@@ -28,8 +27,7 @@ MEASURED_BY: Final[Mapping[Experiment, tuple[Phase, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
+class Narrowed(NamedTuple):
     """Half widths of an interval, as factors, before and after."""
 
     phase: Phase
@@ -37,8 +35,7 @@ class Narrowed:
     factor_then: float
 
 
-@dataclass(frozen=True, slots=True)
-class NextMeasurement:
+class NextMeasurement(NamedTuple):
     experiment: Experiment
     narrows: tuple[Narrowed, ...]
 
@@ -50,15 +47,15 @@ class NextMeasurement:
 
 def next_measurement(beliefs: Mapping[Phase, Belief]) -> NextMeasurement | None:
     """``None`` where nothing that can be measured would narrow anything, or nothing is learnt from runs."""
-    candidates = [_candidate(experiment, beliefs) for experiment in Experiment]
+    candidates = [_candidate(experiment, phases, beliefs) for experiment, phases in MEASURED_BY.items()]
     best = max(candidates, key=lambda each: each.gain)
     return best if best.gain > 0 else None
 
 
-def _candidate(experiment: Experiment, beliefs: Mapping[Phase, Belief]) -> NextMeasurement:
+def _candidate(experiment: Experiment, phases: tuple[Phase, ...], beliefs: Mapping[Phase, Belief]) -> NextMeasurement:
     narrowed = [
         Narrowed(phase, belief.factor, belief.factor_if_measured)
-        for phase in MEASURED_BY[experiment]
-        if (belief := beliefs[phase]).factor_if_measured is not None and belief.factor_if_measured < belief.factor
+        for phase, belief in ((phase, beliefs[phase]) for phase in phases)
+        if belief.factor_if_measured is not None and belief.factor_if_measured < belief.factor
     ]
     return NextMeasurement(experiment, tuple(narrowed))

@@ -1,10 +1,9 @@
 """How one replica of a model is spread over GPUs."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Parallelism:
+class Parallelism(NamedTuple):
     """Tensor, pipeline, expert and (attention) data parallelism of one replica.
 
     A replica has ``tp * pp * dp`` devices. Expert parallelism spreads whole experts over ``ep`` of the

@@ -8,7 +8,7 @@ least squares on log errors with a soft-L1 loss, Gaussian priors on the logarith
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import exp, log
 from typing import NamedTuple
 
@@ -60,9 +60,12 @@ FITTED: Mapping[str, Fitted] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StepParameters:
-    """The numbers of one engine. ``roofline()`` is the physics alone: every efficiency 1, every overhead 0."""
+    """The numbers of one engine, compared by identity.
+
+    ``roofline()`` is the physics alone: every efficiency 1, every overhead 0.
+    """
 
     weights: float
     kv_cache: float
@@ -104,6 +107,7 @@ class StepParameters:
         factor = exp(FITTED["engine_age_exponent_per_year"].value * years)
         return replace(self, layer_overhead_s=self.layer_overhead_s * factor)
 
+    @lru_cache(maxsize=128)  # noqa: B019 - bounded, and of few engines
     def at_clock(self, clock_fraction: float) -> "StepParameters":
         """All arithmetic slower by a lower clock; memory and links as they are."""
         if clock_fraction == 1:

@@ -11,13 +11,14 @@ from service.sizing.disaggregated_speed import disaggregated_speed
 from service.sizing.energy import PowerScope, ScopedPower, scoped_powers
 from service.sizing.estimate import Estimate
 from service.sizing.evidence import EvidenceStore
+from service.sizing.installation import main_choice
 from service.sizing.interconnect import group_link
 from service.sizing.memory import MemoryFit, memory_fit, smallest_layouts
 from service.sizing.parallelism import Parallelism
 from service.sizing.placement import Replicas, gpu_count, replicas_of, warn_about_layout
 from service.sizing.question import SizingInputs
 from service.sizing.remarks import Remarks, WarningCode
-from service.sizing.resolution import Resolved, main_choice, resolve
+from service.sizing.resolution import Resolved, resolve
 from service.sizing.speed import Speed, speed
 from service.sizing.step import StepCosts
 from service.sizing.verdict import Verdict, does_not_fit, speeds_unknown, verdict
@@ -273,7 +274,7 @@ def _verdict(resolved: Resolved, fit: MemoryFit, reached: Speed | None) -> Verdi
         target=resolved.inputs.target,
         meets_target_probability=reached.meets_target_probability,
         single_user_tokens_per_s=reached.single_user_tokens_per_s,
-        full_step=reached.full_step,
+        full_weights_fraction=reached.full_weights_fraction,
         full_concurrency=reached.full_concurrency,
         output_tokens_per_s_per_gpu=reached.output_tokens_per_s_per_gpu,
     )

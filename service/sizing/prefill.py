@@ -4,6 +4,7 @@ A prompt costs a busy replica its share of all devices; alone, it runs on one da
 stages of a pipeline one after the other.
 """
 
+from functools import lru_cache
 from math import ceil
 
 from service.sizing.parameters import StepParameters
@@ -19,21 +20,23 @@ from service.sizing.step import (
 )
 
 
+@lru_cache(maxsize=128)
 def prompt_terms(
     costs: StepCosts, parameters: StepParameters, *, prompt_tokens: float, cached_tokens: int = 0
 ) -> tuple[Term, ...]:
     """The arithmetic and communication of one prompt on one dp rank, its stages working side by side.
 
-    Attention of a new token reaches over the cached ones and, on average, half of the new ones.
+    Attention of a new token reaches over the cached ones and, on average, half of the new ones. Remembered, since an
+    answer takes the same prompt as a share of a busy replica, by its latency and term by term.
     """
     p, tokens, context = parameters, prompt_tokens, cached_tokens + prompt_tokens / 2
     dense, experts = costs.dense_matrices, costs.expert_matrices
     exponent = p.low_precision_exponent
     expert_factor = p.prefill * p.expert_flop
     attention_s = tokens * sum(
-        smaller(context, each.cap_tokens) * each.prefill_compute_s_per_token for each in costs.attention
+        [smaller(context, each.cap_tokens) * each.prefill_compute_s_per_token for each in costs.attention]
     )
-    index_s = tokens * context * sum(each.index_compute_s_per_token for each in costs.attention)
+    index_s = tokens * context * sum([each.index_compute_s_per_token for each in costs.attention])
     index_reach = low_precision_reach(
         rate_ratio=costs.index_flop_per_s / costs.sixteen_bit_flop_per_s, exponent=exponent
     )
@@ -65,7 +68,7 @@ def prompt_share_s(
 ) -> float:
     """What one prompt takes from a busy replica, whose dp ranks read other prompts meanwhile."""
     terms = prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
-    return float(sum(term.time_s / (1 if term.name == "expert_projections" else costs.dp) for term in terms))
+    return float(sum([term.time_s / (1 if term.name == "expert_projections" else costs.dp) for term in terms]))
 
 
 def prompt_latency_s(
@@ -77,7 +80,7 @@ def prompt_latency_s(
     """
     terms = prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
     passes = ceil(prompt_tokens / tokens_per_pass)
-    return float(sum(term.time_s for term in terms)) * (passes + costs.pp - 1) / passes
+    return float(sum([term.time_s for term in terms])) * (passes + costs.pp - 1) / passes
 
 
 def prefill_step(
@@ -108,8 +111,10 @@ def prefill_step(
         Term("layer_overhead", layer_overhead_s(costs, parameters), 0.0, Bound.OVERHEAD),
     )
     in_turn = (passes + costs.pp - 1) / passes  # stages wait for each other's passes
-    work = tuple(
-        Term(term.name, term.time_s * in_turn, term.spec_time_s, term.bound, term.amount)
-        for term in prompt_terms(costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
-    )
-    return Step.of(reads + work)
+    work = [
+        Term(name, time_s * in_turn, spec_time_s, bound, amount)
+        for name, time_s, spec_time_s, bound, amount in prompt_terms(
+            costs, parameters, prompt_tokens=prompt_tokens, cached_tokens=cached_tokens
+        )
+    ]
+    return Step.of((*reads, *work))

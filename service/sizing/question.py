@@ -1,6 +1,10 @@
-"""The question as asked: what is left out is ``None``, and ``resolution.py`` says what it becomes."""
+"""The question as asked: what is left out is ``None``, and ``resolution.py`` says what it becomes.
 
-from dataclasses import dataclass, field
+Tuples rather than dataclasses: what does not depend on the load is remembered by them, and they hash fast.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.sizing.accelerator import Accelerator
 from service.sizing.disaggregated import Pools
@@ -11,15 +15,13 @@ from service.sizing.precision import Density, Precision
 from service.sizing.workload import Length, Target
 
 
-@dataclass(frozen=True, slots=True)
-class PrecisionAsked:
+class PrecisionAsked(NamedTuple):
     weights: str | None = None
     kv_cache: Precision | None = None
     compute: Precision | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineAsked:
+class EngineAsked(NamedTuple):
     """``free_memory_bytes``: what each device has free before the engine starts."""
 
     name: str | None = None
@@ -46,8 +48,7 @@ class WorkloadAsked:
     cached_prefix_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SpeculationAsked:
+class SpeculationAsked(NamedTuple):
     """``method``: mtp, eagle (a layer drafts) or ngram (nothing is computed to draft)."""
 
     method: str
@@ -55,22 +56,19 @@ class SpeculationAsked:
     acceptance_length_tokens: float
 
 
-@dataclass(frozen=True, slots=True)
-class PowerAsked:
+class PowerAsked(NamedTuple):
     limit_w_per_gpu: float | None = None
     pue: float | None = None
     scope: PowerScope = PowerScope.ACCELERATOR
 
 
-@dataclass(frozen=True, slots=True)
-class EconomicsAsked:
+class EconomicsAsked(NamedTuple):
     usd_per_gpu_h: float
     usd_per_kwh: float | None = None
     on: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SizingInputs:
+class SizingInputs(NamedTuple):
     """``parallelism`` of ``None`` is "auto"; ``replica_count`` of ``None`` is as many as the system holds.
 
     A replica of ``Pools`` is the whole disaggregated system.
@@ -78,18 +76,42 @@ class SizingInputs:
 
     model: LanguageModel
     accelerator: Accelerator
-    precision: PrecisionAsked = field(default_factory=PrecisionAsked)
+    precision: PrecisionAsked = PrecisionAsked()
     density: Density = Density.DENSE
     parallelism: Parallelism | Pools | None = None
     replica_count: int | None = 1
-    workload: WorkloadAsked = field(default_factory=WorkloadAsked)
-    target: Target = field(default_factory=Target)
-    engine: EngineAsked = field(default_factory=EngineAsked)
+    workload: WorkloadAsked = WorkloadAsked()
+    target: Target = Target()
+    engine: EngineAsked = EngineAsked()
     speculation: SpeculationAsked | None = None
-    power: PowerAsked = field(default_factory=PowerAsked)
+    power: PowerAsked = PowerAsked()
     economics: EconomicsAsked | None = None
 
     @property
     def decode_layout(self) -> Parallelism | None:
         """Of what decodes: a replica, or a worker of the decode pool."""
         return self.parallelism.decode.parallelism if isinstance(self.parallelism, Pools) else self.parallelism
+
+    @property
+    def installed(self) -> "Installed":
+        return Installed(
+            self.model,
+            self.accelerator,
+            self.precision,
+            self.density,
+            self.decode_layout,
+            self.engine,
+            self.speculation,
+        )
+
+
+class Installed(NamedTuple):
+    """What is asked for besides its load: many loads are asked of one."""
+
+    model: LanguageModel
+    accelerator: Accelerator
+    precision: PrecisionAsked
+    density: Density
+    decode_layout: Parallelism | None
+    engine: EngineAsked
+    speculation: SpeculationAsked | None

@@ -39,8 +39,7 @@ UNIFIED_MEMORY = Constant(
 MXFP4_COLUMNS = 256  # kernels for MXFP4 experts pad their width to a multiple of this
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(NamedTuple):
     """An engine with every flag resolved.
 
     ``kv_cache_memory_bytes`` sets the pool past every other rule. ``context_shards``: decode context parallel.
@@ -60,8 +59,7 @@ class EngineSettings:
     free_memory_bytes: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(NamedTuple):
     """A model in a weight scheme under an engine, on devices of one kind; the layout is asked for apart.
 
     ``draft_weight_bytes`` are resident with the last stage when tokens are drafted (MTP layers), and
@@ -78,12 +76,13 @@ class Deployment:
     draft_layer_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RankMemory:
-    """One rank of one stage, as the engine divides it. ``reserved_bytes`` is what the memory fraction leaves untouched.
+    """One rank of one stage, as the engine divides it; compared by identity.
 
-    ``runtime_bytes`` holds the CUDA graphs where they are charged. ``plus_minus_bytes``: how far the budget may be
-    off, the constants' errors added as squares. ``overcommitted_bytes``: what the engine would need beyond the device.
+    ``reserved_bytes`` is what the memory fraction leaves untouched. ``runtime_bytes`` holds the CUDA graphs where they
+    are charged. ``plus_minus_bytes``: how far the budget may be off, the constants' errors added as squares.
+    ``overcommitted_bytes``: what the engine would need beyond the device.
     """
 
     stage: Stage

@@ -3,8 +3,9 @@
 Without a store every ratio is 1 and every spread that of an empty store, so that answers are those of the physics.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import exp
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from service.sizing.coverage import coverage_fraction
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore, sd_without_runs
-from service.sizing.neighbourhood import Lean, Neighbourhood, Refinement
+from service.sizing.neighbourhood import Lean, Neighbourhood, Neighbourhoods, Refinement
 from service.sizing.parameters import NORMAL_QUANTILE_90
 from service.sizing.run_identity import Configuration, Point
 from service.sizing.run_terms import Phase
@@ -36,8 +37,7 @@ SHARE_OF_TERM: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Belief:
+class Belief(NamedTuple):
     """A predicted time is multiplied by ``ratio``; ln of the truth spreads by ``sd`` about that.
 
     ``coverage_fraction`` is how often such intervals hold. ``distance`` is 1 where no run was asked.
@@ -56,13 +56,13 @@ class Belief:
     found: Refinement | None = None
 
     @classmethod
+    @lru_cache(maxsize=256)
     def of_prior(cls, phase: Phase, hardware_group: str | None) -> "Belief":
         sd = sd_without_runs(hardware_group, phase)
         return cls(1.0, sd, exp(NORMAL_QUANTILE_90 * sd), coverage_fraction(hardware_group, phase))
 
     @classmethod
-    def of_runs(cls, near: Neighbourhood, point: Point) -> "Belief":
-        found = near.at(point)
+    def of_runs(cls, near: Neighbourhood, found: Refinement) -> "Belief":
         return cls(
             found.ratio,
             found.sd,
@@ -103,14 +103,14 @@ class StepShares:
 
     @classmethod
     def of(cls, curve: DecodeCurve) -> "StepShares":
-        lines = {share: [0.0, 0.0, 0.0, 0.0] for share in STEP_SHARES}
-        for term in curve.terms:
-            line = lines[SHARE_OF_TERM[term.name]]
-            line[0] += term.fixed_s
-            line[1] += term.s_per_rank_sequence
-            line[2] += term.s_per_sequence
-            line[3] += term.covered_s
-        return cls(curve, tuple((each[0], each[1], each[2], each[3]) for each in lines.values()))
+        lines = [[0.0, 0.0, 0.0, 0.0] for _ in STEP_SHARES]
+        for name, _, _, _, fixed_s, s_per_rank_sequence, s_per_sequence, covered_s in curve.terms:
+            line = lines[STEP_SHARES.index(SHARE_OF_TERM[name])]
+            line[0] += fixed_s
+            line[1] += s_per_rank_sequence
+            line[2] += s_per_sequence
+            line[3] += covered_s
+        return cls(curve, tuple([(a, b, c, d) for a, b, c, d in lines]))
 
     def seconds(self, batch: float) -> list[float]:
         sequences, per_rank, coverage = self.curve.work(batch)
@@ -134,20 +134,27 @@ class Refined(NamedTuple):
     ttft: Belief
 
 
+class Answers(NamedTuple):
+    """About points of the closed loop, seconds per output token of one sequence, and one prompt alone."""
+
+    points: list[Refined]
+    single_stream: Belief
+    prefill: Belief
+
+
 @dataclass(frozen=True, slots=True)
 class WithoutRuns:
     """Every time as the physics has it, with the prior of its phase."""
 
     hardware_group: str
 
-    def at(self, point: ServingPoint) -> Refined:
-        return Refined(point, self._prior(Phase.SERVING), self._prior(Phase.TTFT))
-
-    def single_stream(self) -> Belief:
-        return self._prior(Phase.SINGLE_STREAM)
-
-    def prefill(self, step: Step) -> Belief:  # noqa: ARG002 - whatever the step
-        return self._prior(Phase.PREFILL)
+    def answers(self, points: Sequence[ServingPoint]) -> Answers:
+        tpot, ttft = self._prior(Phase.SERVING), self._prior(Phase.TTFT)
+        return Answers(
+            [Refined(point, tpot, ttft) for point in points],
+            self._prior(Phase.SINGLE_STREAM),
+            self._prior(Phase.PREFILL),
+        )
 
     def decode_worker(self, batch: float) -> Belief:  # noqa: ARG002 - whatever the batch
         return self._prior(Phase.DISAGGREGATED)
@@ -155,51 +162,66 @@ class WithoutRuns:
     def _prior(self, phase: Phase) -> Belief:
         return Belief.of_prior(phase, self.hardware_group)
 
-    def corrected(self, point: ServingPoint) -> ServingPoint:
-        return point
+    def corrected(self, points: Sequence[ServingPoint]) -> Sequence[ServingPoint]:
+        return points
 
 
 @dataclass(frozen=True, slots=True)
 class LeaningOnRuns:
-    """What the stored runs say about every time of one replica under its load. Points are those of the physics."""
+    """What the stored runs say about every time of one replica under its load. Points are those of the physics.
+
+    ``prompt`` is one prompt alone.
+    """
 
     replica: ReplicaUnderLoad
+    prompt: Step
     store: EvidenceStore
     configuration: Configuration
+    near: Neighbourhoods
     step_shares: StepShares
-    _near: dict[Phase, Neighbourhood] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, replica: ReplicaUnderLoad, store: EvidenceStore, configuration: Configuration) -> "LeaningOnRuns":
-        return cls(replica, store, configuration, StepShares.of(replica.curve))
+    def of(
+        cls, replica: ReplicaUnderLoad, prompt: Step, store: EvidenceStore, configuration: Configuration
+    ) -> "LeaningOnRuns":
+        near = store.answering(configuration)
+        return cls(replica, prompt, store, configuration, near, StepShares.of(replica.curve))
 
-    def at(self, point: ServingPoint) -> Refined:
-        tpot_point, ttft_point = self._points(point)
-        tpot, ttft = self._about(Phase.SERVING, tpot_point), self._about(Phase.TTFT, ttft_point)
-        return Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
+    def answers(self, points: Sequence[ServingPoint]) -> Answers:
+        """About at least one point; several at once cost less than one after the other."""
+        alone = self._point(1, [*self._step_s(1), 0.0])
+        asked = [*self._points(points), [alone], [self._prompt_point()]]
+        tpots, ttfts, (single_stream,), (prefill,) = (
+            [Belief.of_runs(near, found) for found in refinements]
+            for near, refinements in zip(self.near.members, self.near.at(asked), strict=True)
+        )
+        return Answers(
+            [
+                Refined(self._with_ratios(point, tpot.ratio, ttft.ratio), tpot, ttft)
+                for point, tpot, ttft in zip(points, tpots, ttfts, strict=True)
+            ],
+            single_stream,
+            prefill,
+        )
 
-    def single_stream(self) -> Belief:
-        """About seconds per output token of one sequence."""
-        return self._about(Phase.SINGLE_STREAM, self._point(1, [*self._step_s(1), 0.0]))
+    def corrected(self, points: Sequence[ServingPoint]) -> Sequence[ServingPoint]:
+        """The points of ``answers``, for less."""
+        return [
+            self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
+            for point, tpot_shift, ttft_shift in zip(points, *self.near.shifts(self._points(points)), strict=True)
+        ]
 
     def decode_worker(self, batch: float) -> Belief:
         """About a step of a worker that only decodes."""
-        return self._about(Phase.DISAGGREGATED, self._point(batch, [*self._step_s(batch), 0.0]))
+        near = self.store.about(replace(self.configuration, phase=Phase.DISAGGREGATED))
+        return Belief.of_runs(near, near.at(self._point(batch, [*self._step_s(batch), 0.0])))
 
-    def prefill(self, step: Step) -> Belief:
-        """About one prompt alone."""
-        seconds = dict.fromkeys(SHARES, 0.0)
-        for term in step.terms:
-            seconds[SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"] += term.time_s
-        shares = _fractions(list(seconds.values()))
-        return self._about(Phase.PREFILL, Point(1.0, self.replica.load.new_prompt_tokens, 1.0, shares))
-
-    def corrected(self, point: ServingPoint) -> ServingPoint:
-        """The point of ``at``, for less."""
-        tpot_point, ttft_point = self._points(point)
-        tpot_shift = self._neighbourhood(Phase.SERVING).shift(tpot_point)
-        ttft_shift = self._neighbourhood(Phase.TTFT).shift(ttft_point)
-        return self._with_ratios(point, exp(tpot_shift), exp(ttft_shift))
+    def _prompt_point(self) -> Point:
+        seconds = [0.0] * len(SHARES)
+        for term in self.prompt.terms:
+            share = SHARE_OF_TERM[term.name] if term.name in READ_IN_PREFILL else "prefill"
+            seconds[SHARES.index(share)] += term.time_s
+        return Point(1.0, self.replica.load.new_prompt_tokens, 1.0, _fractions(seconds))
 
     def _with_ratios(self, point: ServingPoint, tpot_ratio: float, ttft_ratio: float) -> ServingPoint:
         """The closed loop with its times as the evidence has them; rates follow by Little's law as before."""
@@ -215,33 +237,26 @@ class LeaningOnRuns:
             requests_per_s=point.running / residence_s,
         )
 
-    def _about(self, phase: Phase, point: Point) -> Belief:
-        return Belief.of_runs(self._neighbourhood(phase), point)
-
-    def _neighbourhood(self, phase: Phase) -> Neighbourhood:
-        near = self._near.get(phase)
-        if near is None:
-            near = self._near[phase] = self.store.about(replace(self.configuration, phase=phase))
-        return near
-
     def _step_s(self, batch: float) -> list[float]:
         seconds = self.step_shares.seconds(batch)
         seconds[OVERHEAD] += self.replica.drafting_time_s(batch)
         return seconds
 
-    def _points(self, point: ServingPoint) -> tuple[Point, Point]:
+    def _points(self, points: Sequence[ServingPoint]) -> tuple[list[Point], list[Point]]:
         """Of TPOT: the steps of a sequence, and the prompts that stall them. Of TTFT: handling, steps, and prompts."""
         replica, p = self.replica, self.replica.parameters
         accepted = replica.load.drafting.acceptance_length_tokens
-        step_s = self._step_s(point.running)
-        stalls_s = p.stall * point.running / replica.load.osl_tokens * replica.prompt_s
-        waited_s = [p.ttft_steps / accepted * each for each in step_s]
-        prompts_s = max(0.0, point.ttft_s - point.waiting_s - sum(waited_s) - p.ttft_request_s)
-        waited_s[OVERHEAD] += p.ttft_request_s
-        return (
-            self._point(point.running, [*step_s, stalls_s * accepted]),
-            self._point(point.running, [*waited_s, prompts_s]),
-        )
+        stall_s = p.stall / replica.load.osl_tokens * replica.prompt_s * accepted
+        steps = p.ttft_steps / accepted
+        tpot_points, ttft_points = [], []
+        for point in points:
+            step_s = self._step_s(point.running)
+            prompts_s = max(0.0, point.ttft_s - point.waiting_s - steps * sum(step_s) - p.ttft_request_s)
+            waited_s = [steps * each for each in step_s]
+            waited_s[OVERHEAD] += p.ttft_request_s
+            tpot_points.append(self._point(point.running, [*step_s, stall_s * point.running]))
+            ttft_points.append(self._point(point.running, [*waited_s, prompts_s]))
+        return tpot_points, ttft_points
 
     def _point(self, batch: float, seconds: list[float]) -> Point:
         load = self.replica.load

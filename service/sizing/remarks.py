@@ -60,5 +60,9 @@ class Remarks:
         self.assumptions.append(Assumption(name, value, origin))
         return value
 
+    def add(self, others: "Remarks") -> None:
+        self.assumptions += others.assumptions
+        self.warnings += others.warnings
+
     def warn(self, code: WarningCode, detail: str) -> None:
         self.warnings.append(Caution(code, detail))

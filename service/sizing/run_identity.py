@@ -151,6 +151,7 @@ def as_question(configuration: Configuration) -> Configuration:
     return replace(configuration, campaign=None)
 
 
+@lru_cache(maxsize=1024)
 def configuration_of(
     *,
     phase: Phase,

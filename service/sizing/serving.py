@@ -7,6 +7,8 @@ Fitted to 1,407 published closed-loop runs; what a scheduler does with bursts is
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
+from math import log, log1p
 from typing import NamedTuple
 
 from service.sizing.decode import DecodeCurve, decode_curve
@@ -140,28 +142,29 @@ class ReplicaUnderLoad:
         the first token are plain decode steps; counting their stalls too fitted no better.
         """
         load, p = self.load, self.parameters
+        osl_tokens, prompt_s = load.osl_tokens, self.prompt_s
         running = min(concurrency, load.running_limit)
         step_time_s = float(self.curve.time_s(running)) + self.drafting_time_s(running)
         token_s = step_time_s / load.drafting.acceptance_length_tokens
-        tpot_s = token_s + p.stall * running / load.osl_tokens * self.prompt_s
+        tpot_s = token_s + p.stall * running / osl_tokens * prompt_s
         ttft_s = (
             p.ttft_request_s
             + p.ttft_own_prefill * self.own_prompt_s
             + p.ttft_steps * token_s
-            + p.ttft_queue * running * self.prompt_s
+            + p.ttft_queue * running * prompt_s
         )
-        gaps = load.osl_tokens - 1
-        residence_s = max(ttft_s + gaps * tpot_s, running * self.prompt_s + gaps * token_s)
+        gaps = osl_tokens - 1
+        residence_s = max(ttft_s + gaps * tpot_s, running * prompt_s + gaps * token_s)
         waiting_s = (concurrency / running - 1) * residence_s
         return ServingPoint(
-            concurrency=concurrency,
-            running=running,
-            step_time_s=step_time_s,
+            concurrency,
+            running,
+            step_time_s,
             ttft_s=residence_s - gaps * tpot_s + waiting_s,
             waiting_s=waiting_s,
             tpot_s=tpot_s if gaps else None,
             requests_per_s=running / residence_s,
-            prefill_time_fraction=self.prompt_s / (self.prompt_s + load.osl_tokens * token_s / running),
+            prefill_time_fraction=prompt_s / (prompt_s + osl_tokens * token_s / running),
         )
 
 
@@ -169,7 +172,7 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
     """The largest concurrency of 1 to ``most`` whose share of a limit is at most 1; 0 when a single request exceeds it.
 
     Assumes: the share does not fall as the concurrency grows. Times grow nearly in a straight line with it, so the
-    next guess lies on the line between the two ends, and every other one halves what is left.
+    next guess lies on the line between the two ends, and every third one halves what is left.
 
     >>> largest_concurrency(lambda concurrency: concurrency / 37, most=1024)
     37
@@ -180,13 +183,12 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
     low, low_share = 1, share_of_limit(1)
     if low_share > 1:
         return 0
-    by_line = True
+    by_line = cycle((True, True, False))
     while high - low > 1:
         middle = (low + high) // 2
-        if by_line:
+        if next(by_line):
             guess = low + int((1 - low_share) / (high_share - low_share) * (high - low))
             middle = min(max(guess, low + 1), high - 1)
-        by_line = not by_line
         share = share_of_limit(middle)
         if share <= 1:
             low, low_share = middle, share
@@ -196,27 +198,33 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
 
 
 def largest_concurrency_near(
-    share_of_limit: Callable[[int], float], guessed_share: Callable[[int], float], *, most: int
+    shares_of_limit: Callable[..., list[float]], guessed_share: Callable[[int], float], *, most: int
 ) -> int:
-    """As ``largest_concurrency(share_of_limit)``, in fewer calls: it is the guess times a ratio that hardly moves.
+    """As ``largest_concurrency``, in fewer calls: what the guess is off by goes with a power of the concurrency.
 
-    >>> largest_concurrency_near(lambda c: c / 37, lambda c: c / 50, most=1024)
+    ``shares_of_limit`` takes several concurrencies: the guess and the next one, whose ratio gives the power, are asked
+    about together.
+
+    >>> largest_concurrency_near(lambda *several: [c / 37 for c in several], lambda c: c / 50, most=1024)
     37
     """
-    ratio = 1.0
+    share_near = guessed_share
     for _ in range(GUESSES):
-        found = largest_concurrency(_scaled(guessed_share, ratio), most=most) or 1
-        share = share_of_limit(found)
+        found = largest_concurrency(share_near, most=most) or 1
+        share, beyond = shares_of_limit(found, found + 1)
         if share > 1 and found == 1:
             return 0
-        ratio = share / guessed_share(found)
-        if share <= 1 and (found == most or (guessed_share(found + 1) * ratio > 1 and share_of_limit(found + 1) > 1)):
+        if share <= 1 and (found == most or beyond > 1):
             return found
-    return largest_concurrency(share_of_limit, most=most)
+        share_near = _through(guessed_share, found, share, beyond)
+    return largest_concurrency(lambda concurrency: shares_of_limit(concurrency)[0], most=most)
 
 
 GUESSES = 5
 
 
-def _scaled(share: Callable[[int], float], ratio: float) -> Callable[[int], float]:
-    return lambda concurrency: share(concurrency) * ratio
+def _through(guess: Callable[[int], float], at: int, share: float, beyond: float) -> Callable[[int], float]:
+    """The guess times what makes it right at a concurrency and the next one."""
+    ratio = share / guess(at)
+    power = log(beyond / guess(at + 1) / ratio) / log1p(1 / at)
+    return lambda concurrency: guess(concurrency) * ratio * (concurrency / at) ** power

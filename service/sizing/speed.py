@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
 
-from service.sizing.closed_loop import ClosedLoop, ReplicaLoop, Worker
+from service.sizing.closed_loop import ClosedLoop, Estimates, ReplicaLoop, Worker
 from service.sizing.decode import DecodeCurve
 from service.sizing.estimate import Basis, Estimate
 from service.sizing.evidence import EvidenceStore
 from service.sizing.memory import MemoryFit
 from service.sizing.parallelism import Parallelism
-from service.sizing.parameters import StepParameters
 from service.sizing.precision import Precision
 from service.sizing.prefill import prefill_step, prompt_share_s
 from service.sizing.refinement import Belief, Beliefs, LeaningOnRuns, WithoutRuns
@@ -36,7 +35,9 @@ class RateAtTarget:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Estimates of one replica. ``point`` is the closed loop at the asked load, ``full_step`` at the most that fits.
+    """Estimates of one replica. ``point`` is the closed loop at the asked load.
+
+    ``full_weights_fraction`` is of the decode step at ``full_concurrency``, the most that fits, for reading weights.
 
     ``beliefs`` are what stored runs say about each phase, for the answer to name them.
     """
@@ -56,7 +57,7 @@ class Speed:
     output_tokens_per_s_per_gpu: Estimate
     meets_target_probability: float | None
     at_target: RateAtTarget | None
-    full_step: Step
+    full_weights_fraction: float
     full_concurrency: int
     plain: DecodeCurve
     cached_share_of_prefill: float
@@ -121,25 +122,25 @@ def worker_of(
         load,
         layer_count=resolved.deployment.model.layer_count,
     )
-    return Worker(replica, _beliefs(resolved, replica, parallelism, evidence), gpu_count)
+    prompt = prefill_step(
+        costs,
+        replica.parameters,
+        prompt_tokens=round(load.new_prompt_tokens),
+        cached_tokens=load.cached_prefix_tokens,
+        tokens_per_pass=load.tokens_per_pass,
+    )
+    return Worker(replica, prompt, _beliefs(resolved, replica, prompt, parallelism, evidence), gpu_count)
 
 
 def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: Worker, clock_fraction: float) -> Speed:
     """``reader`` reads the prompts of the loop and ``decoder`` writes its answers: of one replica they are the same."""
     load, target = loop.load, _target(resolved)
     most_at_target = loop.largest_within(target) if target.is_set else None
-    here = loop.estimates(_concurrency(resolved, loop, most_at_target))
-    costs, parameters = reader.replica.curve.costs, reader.replica.parameters
-    prefill = prefill_step(
-        costs,
-        parameters,
-        prompt_tokens=round(load.new_prompt_tokens),
-        cached_tokens=load.cached_prefix_tokens,
-        tokens_per_pass=load.tokens_per_pass,
+    (here, *at_target), about_single, about_prefill = loop.estimates(
+        _concurrency(resolved, loop, most_at_target), *filter(None, [most_at_target])
     )
-    about_prefill = reader.beliefs.prefill(prefill)
-    prefill_time = about_prefill.around(prefill.time_s * about_prefill.ratio)
-    about_single, single_user_tokens_per_s = decoder.single_stream()
+    prompt = reader.prompt
+    prefill_time = about_prefill.around(prompt.time_s * about_prefill.ratio)
     step, step_time = loop.decode_step(here, about_single)
     requests, plain = here.requests_per_s, decoder.replica.plain
     beliefs = {
@@ -151,31 +152,35 @@ def speed_of(resolved: Resolved, loop: ClosedLoop, *, reader: Worker, decoder: W
     _warn_about_evidence(resolved.remarks, beliefs)
     return Speed(
         load=load,
-        prefill=prefill,
+        prefill=prompt,
         prefill_time_s=prefill_time,
         input_tokens_per_s_per_gpu=prefill_time.reciprocal_of(load.new_prompt_tokens / reader.gpu_count),
         point=here.point,
         step=step,
         step_time_s=step_time,
-        single_user_tokens_per_s=single_user_tokens_per_s,
+        single_user_tokens_per_s=decoder.single_stream(about_single),
         ttft_s=here.ttft_s,
         tpot_s=here.tpot_s,
         requests_per_s=requests,
         output_tokens_per_s=requests.scaled(load.osl_tokens),
         output_tokens_per_s_per_gpu=requests.scaled(load.osl_tokens / loop.gpu_count),
         meets_target_probability=here.target_probability(target),
-        at_target=_rate_at_target(loop, most_at_target),
-        full_step=plain.step(loop.fullest_batch),
+        at_target=_rate_at_target(loop, *at_target),
+        full_weights_fraction=plain.weights_time_fraction(loop.fullest_batch),
         full_concurrency=loop.most,
         plain=plain,
-        cached_share_of_prefill=_cached_share(costs, parameters, load),
+        cached_share_of_prefill=_cached_share(reader.replica),
         clock_fraction=clock_fraction,
         beliefs=beliefs,
     )
 
 
 def _beliefs(
-    resolved: Resolved, replica: ReplicaUnderLoad, parallelism: Parallelism, evidence: EvidenceStore | None
+    resolved: Resolved,
+    replica: ReplicaUnderLoad,
+    prompt: Step,
+    parallelism: Parallelism,
+    evidence: EvidenceStore | None,
 ) -> Beliefs:
     """The question as the stored runs know it: the release only where it was asked for, no campaign."""
     if evidence is None:
@@ -183,6 +188,7 @@ def _beliefs(
     inputs, deployment = resolved.inputs, resolved.deployment
     return LeaningOnRuns.of(
         replica,
+        prompt,
         evidence,
         configuration_of(
             phase=Phase.SERVING,
@@ -268,15 +274,16 @@ def _concurrency(resolved: Resolved, loop: ClosedLoop, most_at_target: int | Non
 JUST_BELOW = 1 + 1e-12  # a rate that is reached exactly is not below
 
 
-def _rate_at_target(loop: ClosedLoop, concurrency: int | None) -> RateAtTarget | None:
-    if not concurrency:
+def _rate_at_target(loop: ClosedLoop, there: Estimates | None = None) -> RateAtTarget | None:
+    if there is None:
         return None
-    requests = loop.estimates(concurrency).requests_per_s
-    return RateAtTarget(concurrency, requests.scaled(loop.load.osl_tokens / loop.gpu_count))
+    rate = there.requests_per_s.scaled(loop.load.osl_tokens / loop.gpu_count)
+    return RateAtTarget(there.point.concurrency, rate)
 
 
-def _cached_share(costs: StepCosts, parameters: StepParameters, load: Load) -> float:
+def _cached_share(replica: ReplicaUnderLoad) -> float:
     """Share of a prompt's prefill that is attention reaching back over the cached prefix."""
+    load, costs, parameters = replica.load, replica.curve.costs, replica.parameters
     if not load.cached_prefix_tokens:
         return 0.0
     total, uncached = (

@@ -8,8 +8,10 @@ what machines reach (``StepParameters``). The sum of the terms, not their maximu
 Numbers and NumPy arrays both work as batches and lengths.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +69,9 @@ class Launches(Enum):
     INDEXED = "indexed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StepCosts:
-    """What the work of a replica costs per unit, per rank, at the rates that vendors print.
+    """What the work of a replica costs per unit, per rank, at the rates that vendors print; compared by identity.
 
     Token and sequence counts are of the whole replica: division among its tp, pp and dp ranks is in here.
     ``expert_read_s`` is for all experts of all layers. What machines reach of the rates is not in here: that is
@@ -114,7 +116,16 @@ class Term(NamedTuple):
     amount: Any = 0.0
 
 
-class Step(NamedTuple):
+class Work(NamedTuple):
+    """Of all terms with one kind of limit."""
+
+    time_s: Any
+    spec_time_s: Any
+    amount: Any
+
+
+@dataclass(frozen=True)
+class Step:
     """The terms of one step and what follows from them."""
 
     terms: tuple[Term, ...]
@@ -124,9 +135,19 @@ class Step(NamedTuple):
     def of(cls, terms: tuple[Term, ...]) -> "Step":
         return cls(terms, sum([term.time_s for term in terms]))
 
+    @cached_property
+    def work(self) -> Mapping[Bound, Work]:
+        sums: dict[Bound, list[Any]] = {bound: [0.0, 0.0, 0.0] for bound in Bound}
+        for _, time_s, spec_time_s, bound, amount in self.terms:
+            of_bound = sums[bound]
+            of_bound[0] += time_s
+            of_bound[1] += spec_time_s
+            of_bound[2] += amount
+        return {bound: Work(*each) for bound, each in sums.items()}
+
     def spec_time_s(self, bound: Bound) -> Any:
         """Memory or compute time at the printed rates: an arm of the roofline."""
-        return sum([term.spec_time_s for term in self.terms if term.bound is bound])
+        return self.work[bound].spec_time_s
 
     @property
     def mfu(self) -> Any:
@@ -141,18 +162,12 @@ class Step(NamedTuple):
     @property
     def arithmetic_intensity_flop_per_byte(self) -> Any:
         """FLOP of all compute terms over bytes of all memory terms."""
-        return self.amount(Bound.COMPUTE) / self.amount(Bound.MEMORY)
-
-    def amount(self, bound: Bound) -> Any:
-        return sum([term.amount for term in self.terms if term.bound is bound])
+        return self.work[Bound.COMPUTE].amount / self.work[Bound.MEMORY].amount
 
     @property
     def bound(self) -> Bound:
         """The kind of limit with the most seconds."""
-        return max(Bound, key=lambda bound: sum([term.time_s for term in self.terms if term.bound is bound]))
-
-    def time_fraction(self, name: str) -> Any:
-        return sum([term.time_s for term in self.terms if term.name == name]) / self.time_s
+        return max(Bound, key=lambda bound: self.work[bound].time_s)
 
 
 def expert_coverage_fraction(tokens: Any, *, expert_count: int, experts_per_token: int) -> Any:

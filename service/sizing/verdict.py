@@ -7,7 +7,6 @@ concurrency that it holds. The thresholds stand in the sentence.
 from dataclasses import dataclass
 
 from service.sizing.estimate import Estimate
-from service.sizing.step import Step
 from service.sizing.workload import Target
 
 # MLPerf Inference, llama2-70b Interactive: p99 TPOT of at most 40 ms (mlperf.conf of the v5.1 results).
@@ -42,11 +41,11 @@ def verdict(
     target: Target,
     meets_target_probability: float | None,
     single_user_tokens_per_s: Estimate,
-    full_step: Step,
+    full_weights_fraction: float,
     full_concurrency: int,
     output_tokens_per_s_per_gpu: Estimate,
 ) -> Verdict:
-    """``full_step`` is the decode step with ``full_concurrency`` requests, the most that run together."""
+    """``full_weights_fraction``: of a decode step with ``full_concurrency`` requests, the most that run together."""
     if target.is_set and meets_target_probability is not None:
         interactive = Suits(
             meets_target_probability >= 0.5,
@@ -60,13 +59,13 @@ def verdict(
             f"{1 / INTERACTIVE_TPOT_S:g}, MLPerf's Interactive limit of {INTERACTIVE_TPOT_S * 1000:g} ms per token "
             "for llama2-70b; a target of your own replaces it",
         )
-    weights = full_step.time_fraction("weights") + full_step.time_fraction("experts")
     requests = "1 request" if full_concurrency == 1 else f"{full_concurrency} requests"
     batch = Suits(
-        weights < AMORTISED_WEIGHTS_FRACTION,
-        f"with {requests} at once, the most that run together, a decode step spends {weights:.2f} of its time on "
-        f"reading weights, and batch work wants less than {AMORTISED_WEIGHTS_FRACTION:.2f}: requests share that "
-        f"reading; at the load of this answer each GPU writes {_span(output_tokens_per_s_per_gpu)} output tokens/s",
+        full_weights_fraction < AMORTISED_WEIGHTS_FRACTION,
+        f"with {requests} at once, the most that run together, a decode step spends {full_weights_fraction:.2f} of its "
+        f"time on reading weights, and batch work wants less than {AMORTISED_WEIGHTS_FRACTION:.2f}: requests share "
+        f"that reading; at the load of this answer each GPU writes {_span(output_tokens_per_s_per_gpu)} output "
+        "tokens/s",
     )
     return Verdict(interactive, batch)
 

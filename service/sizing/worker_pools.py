@@ -65,7 +65,7 @@ def pool_fits(resolved: Resolved, pools: Pools) -> PoolFits:
     _check_layout(resolved, pools.prefill.parallelism, PREFILL)
     _check_layout(resolved, pools.decode.parallelism, DECODE)
     decode = _pool_fit(resolved, pools.decode, resolved.deployment, length_tokens=resolved.request_tokens)
-    reading = replace(resolved.deployment, settings=_settings(resolved, pools.prefill.parallelism))
+    reading = resolved.deployment._replace(settings=_settings(resolved, pools.prefill.parallelism))
     prefill = _pool_fit(resolved, pools.prefill, reading, length_tokens=resolved.isl.mean_tokens)
     return PoolFits(prefill, decode, _decode_max_batch(resolved, pools, decode.fit))
 
@@ -113,7 +113,7 @@ def _check_layout(resolved: Resolved, parallelism: Parallelism, name: str) -> No
 def _settings(resolved: Resolved, parallelism: Parallelism) -> EngineSettings:
     """The engine's computed defaults depend on the layout; what is assumed is said of the decode worker."""
     return engine_settings(
-        replace(resolved.inputs, parallelism=parallelism),
+        resolved.inputs._replace(parallelism=parallelism),
         resolved.deployment.device,
         request_tokens=resolved.request_tokens,
         remarks=Remarks(),
