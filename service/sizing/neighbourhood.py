@@ -209,10 +209,8 @@ class Neighbourhood:
 
     def _lean(self, place: int, weight: float) -> Lean:
         cell, row = self.chosen[place]
-        measured_s = float(cell.numbers[row, MEASURED_AT])
-        return Lean(
-            cell.ids[row], cell.key.phase, weight, measured_s, measured_s / exp(float(cell.numbers[row, RESIDUAL_AT]))
-        )
+        measured_s, residual = float(cell.numbers[row, MEASURED_AT]), float(cell.numbers[row, RESIDUAL_AT])
+        return Lean(cell.spots[row].run_id, cell.key.phase, weight, measured_s, measured_s / exp(residual))
 
     def _exponentials(self, point: Point) -> Array:
         """Of near, regime and run, one after the other. Numbers by hand: there are too few of them for arrays."""
