@@ -42,6 +42,13 @@ def test_flagged_runs_are_kept_and_left_out_of_evidence() -> None:
     assert measurements(flagged[:200], shipped()).usable == ()
 
 
+def test_a_run_is_used_where_each_of_its_remarks_is_harmless() -> None:
+    run = next(run for run in published_runs() if run.flag is None)
+    harmless = "secondary source; power mean may include loading and warm-up"
+    assert is_usable(replace(run, flag=harmless))
+    assert not is_usable(replace(run, flag=f"{harmless}; accelerator count and load unknown"))
+
+
 def test_mlperf_limits_are_those_of_its_rules() -> None:
     # MLPerf Inference, llama2-70b: Server 2000 ms TTFT and 200 ms TPOT, Interactive 450 and 40, at p99
     limits = {
