@@ -110,8 +110,11 @@ def shipped_runs(snapshot: Snapshot) -> Iterator[BenchmarkRun]:
         yield _of_mlperf(result, _facts(result), now, named)
 
 
+OF_USERS = ("flags", "is_of_user")  # not of the line: what a shipped run is known by leaves them out
+
+
 def _facts(line: PublishedRun | MlperfResult) -> str:
-    return json.dumps([getattr(line, name) for name in line.__dataclass_fields__ if name != "flags"])
+    return json.dumps([getattr(line, name) for name in line.__dataclass_fields__ if name not in OF_USERS])
 
 
 class _Names:

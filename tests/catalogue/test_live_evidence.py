@@ -151,7 +151,8 @@ def test_a_stated_limit_on_running_sequences_is_the_batch_that_ran(engine: Engin
 def test_lengths_that_inferencex_draws_are_nine_tenths_of_the_nominal_ones(engine: Engine, live: LiveCatalogue) -> None:
     drawn = measured(1, details=Details(extras={"kind": "inferencex-aggregate"}).text())
     exact = measured(2)
-    store(engine, drawn, exact)
+    named = measured(3, source_title="InferenceX, our own sweep", measured_by="InferenceX team")
+    store(engine, drawn, exact, named)
     live.refresh()
     isl = {
         evidence_id: float(numbers[1])
@@ -160,6 +161,7 @@ def test_lengths_that_inferencex_draws_are_nine_tenths_of_the_nominal_ones(engin
     }
     assert isl[f"{drawn.id} serving"] == pytest.approx(log2(0.9 * 1024 + 128))
     assert isl[f"{exact.id} serving"] == pytest.approx(log2(1024 + 128))
+    assert isl[f"{named.id} serving"] == pytest.approx(log2(1024 + 128))  # what a user calls a source says no lengths
 
 
 @pytest.mark.parametrize(
