@@ -63,9 +63,10 @@ def run_prediction(run_id: str, catalogue: LiveCatalogue) -> dict[str, Any]:
     """The answer as a document, also for the command line."""
     with Session(catalogue.engine) as session:
         run = get_run(session, run_id)
-    evidence = catalogue.evidence.current if catalogue.evidence else None
+    known = catalogue.current
+    evidence = known.evidence
     store = evidence.store.without_runs(evidence_ids([run.id])) if evidence else EvidenceStore.of()
-    runs, reasons = evidence_about(run, catalogue.snapshot)
+    runs, reasons = evidence_about(run, known.snapshot)
     return {
         "benchmark_run": run.id,
         "evidence_revision": evidence.revision if evidence else None,

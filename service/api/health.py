@@ -44,7 +44,8 @@ async def get_live() -> Live:
 @router.get("/health/ready", summary="Can the service do its work?", responses=problem_responses(NotReady))
 def get_ready(catalogue: CatalogueDep) -> Ready:
     """For taking a replica out of a balancer. Reads keep answering from memory while the database is away."""
-    snapshot = catalogue.snapshot
+    known = catalogue.current
+    snapshot, evidence = known.snapshot, known.evidence
     try:
         with catalogue.engine.connect() as connection:
             connection.execute(text("SELECT 1"))
@@ -56,7 +57,6 @@ def get_ready(catalogue: CatalogueDep) -> Ready:
     if migration is None or is_behind(migration):
         needed = head_revision()
         raise NotReady(f"the database is at migration {migration}, this release needs {needed}: run sizing migrate")
-    evidence = catalogue.evidence.current if catalogue.evidence else None
     if evidence and not evidence.is_complete:
         raise NotReady(f"the stored runs are being read: {evidence.store.run_count} measured times so far")
     return Ready(

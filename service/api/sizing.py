@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Response
 from pydantic import AfterValidator, Discriminator, Field
 from pydantic_core import to_json
 
-from service.api.dependencies import EvidenceDep, SnapshotDep
+from service.api.dependencies import KnownDep
 from service.api.layouts import LayoutRequest, layout_asked
 from service.api.problems import (
     MalformedBody,
@@ -200,15 +200,14 @@ class SizingRequest(RequestModel):
 )
 async def create_sizing(
     request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)],
-    snapshot: SnapshotDep,
-    evidence: EvidenceDep,
+    known: KnownDep,
 ) -> Response:
     """Nothing is stored: the same question to the same catalogue and the same stored runs gives the same bytes.
 
     "Does not fit" is an answer, with the shortfall. Every block is present; what cannot be said is null, with a
     warning. Estimates carry an interval and what it rests on.
     """
-    answer = sizing_answer(request, snapshot, evidence)
+    answer = sizing_answer(request, known.snapshot, known.evidence)
     return Response(to_json(answer), media_type="application/json")
 
 

@@ -22,7 +22,7 @@ from service.sizing.run_terms import (
 )
 from service.sizing.run_time import FITTED_VALUES, run_time
 
-# A flag keeps a run out of calibration, except where it does not touch the time that is compared.
+# A remark keeps a run out of calibration, except where it does not touch the time that is compared.
 HARMLESS_FLAGS = ("secondary source", "power sensor scope", "power summed or per GPU", "power mean may")
 MOST_TIME_BEFORE_FIRST_TOKEN = 0.25  # of a request's time, where nothing but prompts is waited for
 SHORTEST_S, LONGEST_S = 1e-9, 1e9
@@ -98,7 +98,9 @@ def point_of(measurement: Measurement, shares: tuple[float, ...]) -> Point:
 
 
 def is_usable(run: PublishedRun) -> bool:
-    return run.flag is None or is_decode_alone(run) or run.flag.startswith(HARMLESS_FLAGS)
+    if run.flag is None or is_decode_alone(run):
+        return True
+    return all(remark.strip().startswith(HARMLESS_FLAGS) for remark in run.flag.split(";"))
 
 
 def waits_for_a_place(run: PublishedRun) -> bool:

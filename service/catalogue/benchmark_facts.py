@@ -28,7 +28,7 @@ class PublishedRun:
 
     ``output_tokens_per_s`` is of the whole system. Rows whose ``flag`` starts with "percentile row" repeat the
     central row of their ``series`` at another statistic. ``inferred`` names fields that the source does not state.
-    ``flags`` are of users' runs: published tables do not state them.
+    ``flags`` are of users' runs (``is_of_user``): published tables do not state them.
     """
 
     model: str
@@ -70,6 +70,7 @@ class PublishedRun:
     lengths_note: str | None = None
     inferred: tuple[str, ...] = ()
     flags: EngineFlags = NO_FLAGS
+    is_of_user: bool = False
 
     @property
     def is_percentile_row(self) -> bool:

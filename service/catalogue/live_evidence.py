@@ -1,7 +1,7 @@
 """The stored runs as evidence, kept up with what is written: each change is read once, and nothing else again.
 
-A run is evidence for the records that its words lead to. When a record of the catalogue gets a new revision, the runs
-on it are read again, since the physics that they are compared with has moved.
+A run is evidence for the records that its words lead to. When a record of the catalogue gets a new revision or another
+name, the runs that its names lead to are read again, since the physics that they are compared with has moved.
 """
 
 import threading
@@ -12,7 +12,7 @@ from itertools import islice
 from math import exp
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, or_
+from sqlalchemy import ColumnElement, Engine, and_, func, or_
 from sqlmodel import Session
 
 from service.catalogue.benchmark_evidence import evidence_runs, measurements
@@ -21,6 +21,7 @@ from service.catalogue.benchmarks import RUNS, changes_since, evidence_revision,
 from service.catalogue.shipped_benchmarks import shipped_runs
 from service.catalogue.snapshot import NamedRecords, Snapshot
 from service.catalogue.stored_evidence import SCENARIOS, published_of
+from service.catalogue.tables import Origin
 from service.sizing.evidence import EvidenceStore
 from service.sizing.run_identity import Run
 from service.sizing.run_terms import Phase
@@ -31,11 +32,18 @@ PAUSE_S = 0.001  # between parts of a long load, for requests to get their turn
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """``revision`` counts the writes to the runs. ``is_complete`` is false while a start still reads them."""
+    """``revision`` counts the writes to the runs. ``is_complete`` is false while a start still reads them.
+
+    ``snapshot`` is the catalogue that the runs were compared with, ``None`` before the first is read.
+    """
 
     store: EvidenceStore
     revision: int
     is_complete: bool
+    snapshot: Snapshot | None
+
+
+NO_EVIDENCE = Evidence(EvidenceStore.of(), 0, is_complete=False, snapshot=None)
 
 
 class LiveEvidence:
@@ -44,8 +52,7 @@ class LiveEvidence:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
-        self.current = Evidence(EvidenceStore.of(), 0, is_complete=False)
+        self.current = NO_EVIDENCE
 
     def refresh(self, snapshot: Snapshot) -> None:
         """What has been stored and deleted since the last time, and the runs on records that have moved.
@@ -61,37 +68,38 @@ class LiveEvidence:
             self._lock.release()
 
     def _read(self, session: Session, snapshot: Snapshot) -> None:
-        if not self.current.is_complete:  # a load that was broken off starts anew
-            self.current = Evidence(EvidenceStore.of(), 0, is_complete=False)
-        if self._snapshot is not None and snapshot.revision < self._snapshot.revision:
-            snapshot = self._snapshot  # another thread was faster
-        revision = self.current.revision
-        if evidence_revision(session.connection()) != revision:
-            changes = changes_since(session, revision, _can_be_evidence())
-            self._replace(gone=changes.deleted, new=changes.added, snapshot=snapshot)
-            revision = changes.revision
-        if self._snapshot is not None and self._snapshot.revision != snapshot.revision:
-            moved = list(runs_where(session, *_can_be_evidence(), _is_on_moved(self._snapshot, snapshot)))
-            self._replace(gone=[run.id for run in moved], new=moved, snapshot=snapshot)
-        self.current = Evidence(self.current.store, revision, is_complete=True)
-        self._snapshot = snapshot
+        known = self.current if self.current.is_complete else NO_EVIDENCE  # a load that was broken off starts anew
+        before = known.snapshot
+        if before is not None and snapshot.revision < before.revision:
+            snapshot = before  # another thread was faster
+        if evidence_revision(session.connection()) != known.revision:
+            changes = changes_since(session, known.revision, _can_be_evidence())
+            known = self._replaced(known, gone=changes.deleted, new=changes.added, snapshot=snapshot)
+            known = replace(known, revision=changes.revision)
+        if before is not None and before.revision != snapshot.revision:
+            moved = list(runs_where(session, *_can_be_evidence(), _is_on_moved(before, snapshot)))
+            known = self._replaced(known, gone=[run.id for run in moved], new=moved, snapshot=snapshot)
+        self.current = replace(known, is_complete=True, snapshot=snapshot)
 
-    def _replace(self, *, gone: Collection[str], new: Iterable[BenchmarkRun], snapshot: Snapshot) -> None:
+    def _replaced(
+        self, known: Evidence, *, gone: Collection[str], new: Iterable[BenchmarkRun], snapshot: Snapshot
+    ) -> Evidence:
         """A first load is seen to grow; later changes are small and appear at once."""
-        current = self.current
-        store = current.store.without_runs(evidence_ids(gone)) if gone else current.store
+        store = known.store.without_runs(evidence_ids(gone)) if gone else known.store
         left = iter(new)
         while some := list(islice(left, RUNS_AT_ONCE)):
             store = store.with_runs(evidence_of(some, snapshot))
-            if not current.is_complete:
-                self.current = replace(current, store=store)
+            if not known.is_complete:
+                self.current = replace(known, store=store)
                 time.sleep(PAUSE_S)
-        self.current = replace(current, store=store)
+        return replace(known, store=store)
 
 
 def shipped_evidence(snapshot: Snapshot) -> Evidence:
     """Of this release's runs, straight from its files: for commands that run without a database."""
-    return Evidence(EvidenceStore.of(evidence_of(shipped_runs(snapshot), snapshot)), 0, is_complete=True)
+    return Evidence(
+        EvidenceStore.of(evidence_of(shipped_runs(snapshot), snapshot)), 0, is_complete=True, snapshot=snapshot
+    )
 
 
 def evidence_of(runs: Iterable[BenchmarkRun], snapshot: Snapshot) -> list[Run]:
@@ -137,12 +145,24 @@ def _can_be_evidence() -> list[ColumnElement[bool]]:
 
 
 def _is_on_moved(before: Snapshot, after: Snapshot) -> ColumnElement[bool]:
-    """A model that appears may be the one that a run without a record names."""
+    """Stored on a moved record, or led to one by the name that was published, whichever record was stored with it.
+
+    A model that appears may also be the one that a run without a record names.
+    """
     accelerators = _moved(before.accelerators, after.accelerators)
     models = _moved(before.language_models, after.language_models)
-    on_moved = [RUNS.c.accelerator.in_(accelerators), RUNS.c.model.in_(models)]
-    return or_(*on_moved, *([RUNS.c.model.is_(None)] if models else []))
+    on_moved: list[ColumnElement[bool]] = [RUNS.c.accelerator.in_(accelerators), RUNS.c.model.in_(models)]
+    if models:
+        names = _names(before.language_models, models) | _names(after.language_models, models)
+        is_named = and_(RUNS.c.origin == str(Origin.SHIPPED), func.lower(RUNS.c.model_name).in_(names))
+        on_moved += [RUNS.c.model.is_(None), is_named]
+    return or_(*on_moved)
 
 
-def _moved(before: NamedRecords[Any], after: NamedRecords[Any]) -> list[str]:
-    return [slug for slug, entry in after.by_slug.items() if before.by_slug.get(slug) is not entry]
+def _moved(before: NamedRecords[Any], after: NamedRecords[Any]) -> set[str]:
+    return {slug for slug, entry in after.by_slug.items() if before.by_slug.get(slug) is not entry}
+
+
+def _names(records: NamedRecords[Any], slugs: set[str]) -> set[str]:
+    aliases = (alias for alias, meant in records.slugs_by_alias.items() if not slugs.isdisjoint(meant))
+    return slugs.union(aliases)

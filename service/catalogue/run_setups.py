@@ -151,7 +151,8 @@ def _lengths(run: PublishedRun, phase: Phase) -> tuple[float, float] | None:
         osl = 1.0
     if isl is None or osl is None or osl < 1 or 0 < isl < 1:
         return None
-    is_drawn = run.source.startswith("InferenceX") or run.lengths_note == UNIFORM_LENGTHS
+    of_shipped_table = run.source.startswith("InferenceX") and not run.is_of_user  # a user's words name no lengths
+    is_drawn = of_shipped_table or run.lengths_note == UNIFORM_LENGTHS
     share = UNIFORM_LENGTHS_FRACTION if is_drawn else 1.0
     return isl * share, osl * share
 

@@ -36,7 +36,7 @@ from service.errors import ServiceError
 
 log = logging.getLogger("sizing")
 
-FORM = "1"  # of what is made of the facts: count it up when the code below says something else about the same line
+FORM = "2"  # of what is made of the facts: count it up when the code below says something else about the same line
 
 SCENARIOS: Mapping[str, RunScenario] = {
     "static-batch": RunScenario.STATIC_BATCH,
@@ -110,8 +110,11 @@ def shipped_runs(snapshot: Snapshot) -> Iterator[BenchmarkRun]:
         yield _of_mlperf(result, _facts(result), now, named)
 
 
+OF_USERS = ("flags", "is_of_user")  # not of the line: what a shipped run is known by leaves them out
+
+
 def _facts(line: PublishedRun | MlperfResult) -> str:
-    return json.dumps([getattr(line, name) for name in line.__dataclass_fields__ if name != "flags"])
+    return json.dumps([getattr(line, name) for name in line.__dataclass_fields__ if name not in OF_USERS])
 
 
 class _Names:

@@ -79,6 +79,7 @@ def published_of(run: BenchmarkRun) -> PublishedRun:
         lengths_note=UNIFORM_LENGTHS if extras.get("kind") == INFERENCEX else extras.get("lengths_note"),
         inferred=details.inferred,
         flags=EngineFlags() if is_shipped else _flags(run),
+        is_of_user=not is_shipped,
     )
 
 

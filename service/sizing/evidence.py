@@ -8,12 +8,11 @@ An ``EvidenceStore`` never changes: adding or removing runs makes another that s
 which runs are stored, not on the order in which they came, and one question is answered as it is among many.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby, islice
 from math import log2
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -21,26 +20,26 @@ from numpy.typing import NDArray
 
 from service.sizing.coverage import unseen_width
 from service.sizing.evidence_index import (
-    CAMPAIGN,
     COMMONPLACE,
+    CONFIGURATION,
     EMPTY_INDEX,
     NO_NUMBERS,
     OF_GROUPS,
     POOL_SIZE,
     RELEASE,
+    WHOLE,
     Cell,
+    CellChange,
     Codes,
     Index,
-    group,
-    spread,
 )
 from service.sizing.kernel import RATES_KERNEL, TTFT_KERNEL, Array, Kernel
 from service.sizing.neighbourhood import PHASE_ALIKE, Neighbourhood, Neighbourhoods, Refinement
 from service.sizing.run_identity import Configuration, Point, Run
+from service.sizing.run_shelf import Spot, in_turn
 from service.sizing.run_terms import PHASES, Phase
+from service.sizing.shared_map import SharedMap
 
-FIRST = attrgetter("first")
-MOST_TIED_CELLS: Final = 1000  # equally alike configurations that are looked at
 KERNELS: Final = (RATES_KERNEL, TTFT_KERNEL)
 KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
 ANSWERED: Final = (Phase.SERVING, Phase.TTFT, Phase.SINGLE_STREAM, Phase.PREFILL)  # first those of a closed loop
@@ -67,30 +66,30 @@ def sd_without_runs(hardware_group: str | None, phase: Phase) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Configurations whose runs are equally alike to a question's."""
+    """Runs that are equally alike to a question's, to be taken in turn. ``apart`` is between the device counts."""
 
     score: float
     apart: float
-    members: tuple[Cell, ...]
+    runs: Iterator[Spot]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvidenceStore:
     """Stored runs, by configuration: ``EvidenceStore.of(runs)``, ``with_runs``, ``without_runs``.
 
-    Ask it by ``refine``, or ``about`` a configuration for many of its points.
+    Ask it by ``refine``, or ``about`` a configuration for many of its points. ``run_counts`` are by hardware group and
+    phase.
     """
 
-    cells: Mapping[Configuration, Cell]
+    cells: SharedMap[Configuration, Cell]
+    configurations: SharedMap[str, Configuration]
     index: Index
-    run_count: int
-    quarantined: frozenset[str]
+    run_counts: Mapping[tuple[str | None, Phase], int]
     kernels: tuple[Kernel, Kernel]
     width_factors: Mapping[Phase, tuple[float, ...]]
     _codes: Codes = field(default_factory=Codes)
     _near: dict[Configuration, Neighbourhood] = field(default_factory=dict)
     _answering: dict[Configuration, Neighbourhoods] = field(default_factory=dict)
-    _stored_groups: dict[tuple[str | None, Phase], bool] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -100,40 +99,51 @@ class EvidenceStore:
         kernels: tuple[Kernel, Kernel] = KERNELS,
         width_factors: Mapping[Phase, tuple[float, ...]] = WIDTH_FACTORS,
     ) -> "EvidenceStore":
-        return cls({}, EMPTY_INDEX, 0, frozenset(), kernels, width_factors).with_runs(runs)
+        return cls(SharedMap(), SharedMap(), EMPTY_INDEX, {}, kernels, width_factors).with_runs(runs)
+
+    @property
+    def run_count(self) -> int:
+        return sum(self.run_counts.values())
 
     def with_runs(self, runs: Iterable[Run]) -> "EvidenceStore":
         """Also these; a run whose id is stored already is the same run. Quarantined ones are kept out of answers."""
+        new = {run.id: run for run in runs if not run.is_quarantined and run.id not in self.configurations}
         grouped: dict[Configuration, list[Run]] = {}
-        quarantined = set(self.quarantined)
-        for run in runs:
-            if run.is_quarantined:
-                quarantined.add(run.id)
-            else:
-                grouped.setdefault(run.configuration, []).append(run)
+        for run in new.values():
+            grouped.setdefault(run.configuration, []).append(run)
+        cells = ((self._cell(key), added) for key, added in grouped.items())
         return self._changed(
-            {key: self._cell(key).with_runs(added) for key, added in grouped.items()},
-            frozenset(quarantined),
+            [CellChange(cell, cell.with_runs(added)) for cell, added in cells],
+            {run.id: run.configuration for run in new.values()},
         )
 
     def without_runs(self, ids: Iterable[str]) -> "EvidenceStore":
-        """As if these had never been added."""
-        gone = set(ids)
-        held = {key: cell for key, cell in self.cells.items() if not gone.isdisjoint(cell.ids)}
-        return self._changed({key: cell.without(gone) for key, cell in held.items()}, self.quarantined - gone)
+        """As if these had never been added. Takes as long as they are many, among however many others."""
+        grouped: dict[Configuration, set[str]] = {}
+        for run_id in ids:
+            if key := self.configurations.get(run_id):
+                grouped.setdefault(key, set()).add(run_id)
+        cells = ((self.cells[key], gone) for key, gone in grouped.items())
+        return self._changed(
+            [CellChange(cell, cell.without(gone)) for cell, gone in cells],
+            dict.fromkeys(run_id for gone in grouped.values() for run_id in gone),
+        )
 
-    def _changed(self, changed: Mapping[Configuration, Cell], quarantined: frozenset[str]) -> "EvidenceStore":
-        cells = {**self.cells, **changed}
-        added = sum(len(cell.ids) - len(self._cell(key).ids) for key, cell in changed.items())
+    def _changed(
+        self, changes: Sequence[CellChange], configurations: Mapping[str, Configuration | None]
+    ) -> "EvidenceStore":
+        run_counts = dict(self.run_counts)
+        for before, after in changes:
+            kind = after.key.hardware_group, after.key.phase
+            run_counts[kind] = run_counts.get(kind, 0) + len(after.spots) - len(before.spots)
         return replace(
             self,
-            cells=cells,
-            index=self.index.changed(changed.values()),
-            run_count=self.run_count + added,
-            quarantined=quarantined,
+            cells=self.cells.changed({after.key: after if after.spots else None for _, after in changes}),
+            configurations=self.configurations.changed(configurations),
+            index=self.index.changed(changes),
+            run_counts=run_counts,
             _near={},
             _answering={},
-            _stored_groups={},
         )
 
     def _cell(self, key: Configuration) -> Cell:
@@ -177,10 +187,8 @@ class EvidenceStore:
         """Wider while no run of the hardware group is stored."""
         phase, group = configuration.phase, configuration.hardware_group
         alike = PHASE_ALIKE[PHASES.index(phase)]
-        if (group, phase) not in self._stored_groups:
-            cells = (cell for key, cell in self.cells.items() if key.hardware_group == group and cell.ids)
-            self._stored_groups[group, phase] = any(alike[cell.phase] for cell in cells)
-        wider = 1.0 if self._stored_groups[group, phase] else unseen_width(group, phase)
+        is_seen = any(alike[row] and self.run_counts.get((group, other)) for row, other in enumerate(PHASES))
+        wider = 1.0 if is_seen else unseen_width(group, phase)
         return tuple(wider * factor for factor in self.width_factors[phase])
 
     def _kernel(self, phase: Phase) -> Kernel:
@@ -189,45 +197,57 @@ class EvidenceStore:
     def _nearest_runs(self, configuration: Configuration) -> list[tuple[Cell, int]]:
         """The ``POOL_SIZE`` runs most alike at no distance, whatever the load that is asked about.
 
-        Ties go by device count, then one run of each point before the second of any, distance from the reference point
-        and id. Groups are scored at once; only those that can hold one of the runs are opened.
+        Ties go by device count, then in turn (``run_shelf.py``). Groups are scored at once; only those that can hold
+        one of the runs are opened.
         """
         entries = sorted(self._entries(configuration), key=lambda each: (-each.score, each.apart))
-        chosen: list[tuple[Cell, int]] = []
+        chosen: list[Spot] = []
         for _, tied in groupby(entries, key=lambda each: (each.score, each.apart)):
-            cells = sorted((cell for entry in tied for cell in entry.members), key=FIRST)[:MOST_TIED_CELLS]
-            runs = spread(run for cell in cells for run in cell.placed)
-            chosen.extend((run.cell, run.row) for run in runs[: POOL_SIZE - len(chosen)])
+            most = POOL_SIZE - len(chosen)
+            runs = sorted(chain.from_iterable(islice(entry.runs, most) for entry in tied))
+            chosen.extend(islice(in_turn(runs), most))
             if len(chosen) == POOL_SIZE:
                 break
-        return chosen
+        cells = [(self._cell_of(spot), spot) for spot in chosen]
+        return [(cell, cell.row_of(spot)) for cell, spot in cells]
+
+    def _cell_of(self, spot: Spot) -> Cell:
+        return self.cells[self.configurations[spot.run_id]]
 
     def _entries(self, configuration: Configuration) -> list[_Entry]:
-        """The best groups, and apart from them each configuration of the release that is asked about.
+        """The best groups, and apart from them the runs of the release, and of the configuration, that is asked about.
 
-        A campaign is of one release, so that nothing else sets a group's members apart.
+        A campaign is of one release and a question of none, so that nothing else sets a group's runs apart.
         """
         kernel, index, codes = self._kernel(configuration.phase), self.index, self._codes.of_asked(configuration)
         phase_alike = PHASE_ALIKE[PHASES.index(configuration.phase)]
-        own = index.by_release.get(codes[RELEASE], ()) if codes[RELEASE] >= 0 else ()
-        own = tuple(cell for cell in own if phase_alike[cell.phase])
-        own_rows = [index.rows[group(cell.key)] for cell in own]
-        taken, split = {id(cell) for cell in own}, set(own_rows)
+        release, same = codes[RELEASE], codes[CONFIGURATION]
+        own = [row for row in index.rows_of_release.get(release) or () if phase_alike[index.phases[row]]]
         devices_log2 = log2(configuration.device_count)
-        entries = []
-        rows, scores = self._best_groups(kernel, phase_alike, codes, devices_log2, most=POOL_SIZE + len(split))
-        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            members = index.members[row]
-            if row in split:
-                members = tuple(cell for cell in members if id(cell) not in taken)
-            entries.append(_Entry(score, abs(float(index.device_log2[row]) - devices_log2), members[:POOL_SIZE]))
-        own_scores = self._scores(kernel, phase_alike, codes, np.array(own_rows, dtype=np.int64)).tolist()
-        for cell, row, score in zip(own, own_rows, own_scores, strict=True):
-            extra = kernel.common[RELEASE] ** 2
-            extra += kernel.common[CAMPAIGN] ** 2 * (cell.codes[CAMPAIGN] == codes[CAMPAIGN] >= 0)
-            finer = score + float(phase_alike[cell.phase]) * extra + kernel.run**2 * (cell.codes[-1] == codes[-1])
-            entries.append(_Entry(finer, abs(float(index.device_log2[row]) - devices_log2), (cell,)))
+
+        def entry(row: int, score: float, runs: Iterator[Spot]) -> _Entry:
+            return _Entry(score, abs(float(index.device_log2[row]) - devices_log2), runs)
+
+        rows, scores = self._best_groups(kernel, phase_alike, codes, devices_log2, most=POOL_SIZE + len(own))
+        entries = [
+            entry(row, score, self._runs(row, WHOLE, but=(RELEASE, release) if row in own else None))
+            for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
+        own_scores = self._scores(kernel, phase_alike, codes, np.array(own, dtype=np.int64)).tolist()
+        for row, score in zip(own, own_scores, strict=True):
+            finer = score + float(phase_alike[index.phases[row]]) * kernel.common[RELEASE] ** 2
+            entries.append(entry(row, finer, self._runs(row, release, but=(CONFIGURATION, same))))
+            if same >= 0:
+                entries.append(entry(row, finer + kernel.run**2, self._runs(row, same)))
         return entries
+
+    def _runs(self, row: int, code: int, *, but: tuple[int, int] | None = None) -> Iterator[Spot]:
+        """Of a shelf, in turn, without those of a code."""
+        shelf = self.index.shelves.get((row, code)) or ()
+        if but is None:
+            return in_turn(shelf)
+        column, unwanted = but
+        return in_turn(shelf, lambda spot: self._cell_of(spot).codes[column] != unwanted)
 
     def _best_groups(
         self, kernel: Kernel, phase_alike: Array, codes: list[int], devices_log2: float, *, most: int
@@ -238,7 +258,7 @@ class EvidenceStore:
         the kind of both scores no more than ``ceiling``: the rest is looked at where too few runs score above it.
         """
         index = self.index
-        particular = np.zeros(len(index.members), dtype=bool)
+        particular = np.zeros(len(index.phases), dtype=bool)
         ceiling = kernel.regime**2
         for column in OF_GROUPS:
             if column in COMMONPLACE:
@@ -251,7 +271,7 @@ class EvidenceStore:
         if int(index.run_counts[rows[above]].sum()) >= POOL_SIZE + most:
             rows, scores = rows[above], scores[above]
         else:
-            rows = np.arange(len(index.members))
+            rows = np.arange(len(index.phases))
             scores = self._scores(kernel, phase_alike, codes, rows)
         usable = (scores > 0) & (index.run_counts[rows] > 0)
         rows, scores = rows[usable], scores[usable]

@@ -3,12 +3,11 @@
 Nothing here is changed in place but ``Codes``, which only ever grows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import count
 from math import inf, log2, sqrt
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +15,9 @@ from numpy.typing import NDArray
 
 from service.sizing.kernel import CODE_COUNT, COMMON, COORDINATE_COUNT, SHARE_COUNT, Array
 from service.sizing.run_identity import Configuration, Point, Run
+from service.sizing.run_shelf import Shelf, Spot, shelved
 from service.sizing.run_terms import PHASES
+from service.sizing.shared_map import SharedMap
 
 POOL_SIZE: Final = 96  # runs that a question leans on at most
 REFERENCE_POINT: Final = (log2(32), log2(1024 + 128), log2(1024 + 64))
@@ -50,7 +51,8 @@ def names(configuration: Configuration) -> tuple[Names, ...]:
     )
 
 
-RELEASE, CAMPAIGN = COMMON.index("release"), COMMON.index("campaign")
+RELEASE, CAMPAIGN, CONFIGURATION = COMMON.index("release"), COMMON.index("campaign"), len(COMMON)
+WHOLE: Final = -1
 COMMONPLACE = tuple(COMMON.index(each) for each in ("accelerator", "model", "kind"))  # shared by many configurations
 OF_GROUPS = tuple(column for column in range(len(COMMON)) if column not in (RELEASE, CAMPAIGN))
 
@@ -71,133 +73,138 @@ def numbers_of(run: Run) -> list[float]:
     return [*at, *(sqrt(max(share, 0.0)) for share in run.point.shares), run.log_residual, run.measured_s, reference]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """The runs of one configuration, ordered by distance from the reference point, then by id."""
+    """The runs of one configuration, in the order of a shelf."""
 
     key: Configuration
     codes: tuple[int, ...]
-    ids: tuple[str, ...]
+    spots: tuple[Spot, ...]
     numbers: Array
 
-    @cached_property
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(spot.run_id for spot in self.spots)
+
+    @property
     def phase(self) -> int:
         return PHASES.index(self.key.phase)
 
-    @cached_property
-    def first(self) -> tuple[float, str]:
-        """Where its runs start in the order of all runs."""
-        return float(self.numbers[0, REFERENCE_AT]), self.ids[0]
-
-    @cached_property
-    def placed(self) -> "list[Placed]":
-        """As many of its runs as a pool can take."""
-        ats, distances = self.numbers[:, :COORDINATE_COUNT].tolist(), self.numbers[:, REFERENCE_AT].tolist()
-        runs = (
-            Placed(distance, run_id, tuple(at), row, self)
-            for row, (at, distance, run_id) in enumerate(zip(ats, distances, self.ids, strict=True))
-        )
-        return spread(runs)[:POOL_SIZE]
+    def row_of(self, spot: Spot) -> int:
+        return bisect_left(self.spots, spot)
 
     def with_runs(self, runs: Sequence[Run]) -> "Cell":
-        known = set(self.ids)
-        new = {run.id: numbers_of(run) for run in runs if run.id not in known}
-        ids = [*self.ids, *new]
-        numbers = np.concatenate([self.numbers, np.array(list(new.values())).reshape(-1, REFERENCE_AT + 1)])
-        order = sorted(range(len(ids)), key=lambda row: (numbers[row, REFERENCE_AT], ids[row]))
-        return replace(self, ids=tuple(ids[row] for row in order), numbers=numbers[order])
+        added = np.array([numbers_of(run) for run in runs])
+        spots = [*self.spots, *(_spot(run.id, line) for run, line in zip(runs, added, strict=True))]
+        numbers = np.concatenate([self.numbers, added])
+        order = sorted(range(len(spots)), key=spots.__getitem__)
+        return replace(self, spots=tuple(spots[row] for row in order), numbers=numbers[order])
 
-    def without(self, gone: set[str]) -> "Cell":
-        kept = [row for row, each in enumerate(self.ids) if each not in gone]
-        return replace(self, ids=tuple(self.ids[row] for row in kept), numbers=self.numbers[kept])
+    def without(self, gone: Collection[str]) -> "Cell":
+        kept = [row for row, spot in enumerate(self.spots) if spot.run_id not in gone]
+        return replace(self, spots=tuple(self.spots[row] for row in kept), numbers=self.numbers[kept])
 
 
 NO_NUMBERS = np.empty((0, REFERENCE_AT + 1))
 
 
-class Placed(NamedTuple):
-    """A run where the order of a pool has it."""
-
-    reference_distance: float
-    run_id: str
-    point: tuple[float, ...]
-    row: int
-    cell: Cell
+def _spot(run_id: str, numbers: Array) -> Spot:
+    return Spot(float(numbers[REFERENCE_AT]), numbers[:COORDINATE_COUNT].tobytes(), run_id)
 
 
-def spread(runs: Iterable[Placed]) -> list[Placed]:
-    """One run of each point, then the second of each, by distance from the reference point and id.
+class CellChange(NamedTuple):
+    before: Cell
+    after: Cell
 
-    So repeats of some points, which a nightly test makes, keep no other point out of a pool.
-    """
-    repeats: dict[tuple[float, ...], int] = {}
-    ranked = []
-    for run in sorted(runs, key=itemgetter(0, 1)):
-        repeats[run.point] = repeats.get(run.point, -1) + 1
-        ranked.append((repeats[run.point], run.reference_distance, run.run_id, run))
-    return [run for *_, run in sorted(ranked, key=itemgetter(0, 1, 2))]
+    @property
+    def gone(self) -> set[Spot]:
+        return set(self.before.spots).difference(self.after.spots)
+
+    @property
+    def new(self) -> set[Spot]:
+        return set(self.after.spots).difference(self.before.spots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """Groups of configurations that differ only in release, layout and campaign: what a question scores first.
+    """Groups of configurations that differ only in release, layout, flags and campaign: what a question scores first.
 
-    ``codes`` has a line for each thing in common; of those that differ within a group only the first member's stand
-    there, and they are not used. ``members`` are in the order of their first runs, ``nearest`` is the reference
-    distance of the very first, infinite for a group without runs. ``by_release`` has all cells of a release.
+    ``codes`` has a line for each thing in common; of those that differ within a group only the first configuration's
+    stand there, and they are not used. ``shelves`` are by a group's row and a code: all runs of the group (``WHOLE``),
+    those of a release, those of a configuration whoever measured. ``nearest`` is the reference distance of a group's
+    first run, infinite without runs.
     """
 
-    rows: Mapping[tuple[object, ...], int]
-    members: tuple[tuple[Cell, ...], ...]
-    by_release: Mapping[int, tuple[Cell, ...]]
+    rows: SharedMap[tuple[object, ...], int]
+    shelves: SharedMap[tuple[int, int], Shelf]
+    rows_of_release: SharedMap[int, tuple[int, ...]]
     codes: NDArray[np.int32]
     phases: NDArray[np.int64]
     device_log2: Array
     nearest: Array
     run_counts: NDArray[np.int64]
 
-    def changed(self, cells: Iterable[Cell]) -> "Index":
-        """With these in place of the cells of the same configuration, new groups at the end."""
-        rows, members, by_release = dict(self.rows), list(self.members), dict(self.by_release)
+    def changed(self, changes: Iterable[CellChange]) -> "Index":
+        """With the runs of these cells as they are after; new groups at the end."""
+        rows: dict[tuple[object, ...], int] = {}
+        shelves: dict[tuple[int, int], Shelf] = {}
+        rows_of_release: dict[int, tuple[int, ...]] = {}
         fresh: list[Cell] = []
-        touched: dict[int, dict[Configuration, Cell]] = {}
-        released: dict[int, dict[Configuration, Cell]] = {}
-        for cell in cells:
-            row = rows.setdefault(group(cell.key), len(members))
-            if row == len(members):
-                members.append(())
+        for change in changes:
+            cell, gone, new = change.after, change.gone, change.new
+            name = group(cell.key)
+            row = rows.setdefault(name, self._row(name, otherwise=len(self.phases) + len(fresh)))
+            if row == len(self.phases) + len(fresh):
                 fresh.append(cell)
-            if row not in touched:
-                touched[row] = {each.key: each for each in members[row]}
-            touched[row][cell.key] = cell
-            release = cell.codes[RELEASE]
-            if release not in released:
-                released[release] = {each.key: each for each in by_release.get(release, ())}
-            released[release][cell.key] = cell
-        nearest = np.concatenate([self.nearest, np.full(len(fresh), inf)])
-        run_counts = np.concatenate([self.run_counts, np.zeros(len(fresh), dtype=np.int64)])
-        for row, own in touched.items():
-            members[row] = tuple(sorted((each for each in own.values() if each.ids), key=lambda each: each.first))
-            nearest[row] = members[row][0].first[0] if members[row] else inf
-            run_counts[row] = sum(len(each.ids) for each in members[row])
-        by_release.update({code: tuple(each for each in own.values() if each.ids) for code, own in released.items()})
-        return Index(
-            rows,
-            tuple(members),
-            by_release,
-            np.concatenate(
-                [self.codes, np.array([cell.codes for cell in fresh], dtype=np.int32).reshape(-1, CODE_COUNT).T], 1
-            ),
-            np.concatenate([self.phases, np.array([cell.phase for cell in fresh], dtype=np.int64)]),
-            np.concatenate([self.device_log2, [log2(cell.key.device_count) for cell in fresh]]),
-            nearest,
-            run_counts,
+            release, configuration = cell.codes[RELEASE], cell.codes[CONFIGURATION]
+            for key in {(row, WHOLE), (row, release), (row, configuration)}:  # what is unknown is nobody's own
+                shelf = shelves[key] if key in shelves else self.shelves.get(key) or ()
+                shelves[key] = shelved(shelf, gone=gone, new=new)
+            known = rows_of_release.get(release) or self.rows_of_release.get(release) or ()
+            if release >= 0 and row not in known:
+                rows_of_release[release] = (*known, row)
+        touched = list(rows.values())
+        grown = self._grown(fresh)
+        grown.nearest[touched] = [shelves[row, WHOLE][0][0] if shelves[row, WHOLE] else inf for row in touched]
+        grown.run_counts[touched] = [len(shelves[row, WHOLE]) for row in touched]
+        return replace(
+            grown,
+            rows=self.rows.changed(rows),
+            shelves=self.shelves.changed({key: shelf or None for key, shelf in shelves.items()}),
+            rows_of_release=self.rows_of_release.changed(rows_of_release),
+        )
+
+    def _row(self, name: tuple[object, ...], *, otherwise: int) -> int:
+        known = self.rows.get(name)
+        return otherwise if known is None else known
+
+    def _grown(self, fresh: Sequence[Cell]) -> "Index":
+        """With lines for these groups. The two columns that every change writes to are copies."""
+        grown = replace(
+            self,
+            nearest=np.concatenate([self.nearest, np.full(len(fresh), inf)]),
+            run_counts=np.concatenate([self.run_counts, np.zeros(len(fresh), dtype=np.int64)]),
+        )
+        if not fresh:
+            return grown
+        return replace(
+            grown,
+            codes=np.concatenate([self.codes, np.array([cell.codes for cell in fresh], dtype=np.int32).T], 1),
+            phases=np.concatenate([self.phases, np.array([cell.phase for cell in fresh], dtype=np.int64)]),
+            device_log2=np.concatenate([self.device_log2, [log2(cell.key.device_count) for cell in fresh]]),
         )
 
 
 NO_COUNTS = np.empty(0, dtype=np.int64)
 EMPTY_INDEX = Index(
-    {}, (), {}, np.empty((CODE_COUNT, 0), dtype=np.int32), NO_COUNTS, np.empty(0), np.empty(0), NO_COUNTS
+    SharedMap(),
+    SharedMap(),
+    SharedMap(),
+    np.empty((CODE_COUNT, 0), dtype=np.int32),
+    NO_COUNTS,
+    np.empty(0),
+    np.empty(0),
+    NO_COUNTS,
 )
 
 

@@ -130,7 +130,7 @@ class Neighbourhood:
             width_factors=width_factors,
             device_count=configuration.device_count,
             chosen=tuple(
-                _Chosen(cell.ids[row], cell.key.phase, measured_s, measured_s / exp(residual))
+                _Chosen(cell.spots[row].run_id, cell.key.phase, measured_s, measured_s / exp(residual))
                 for (cell, row), measured_s, residual in zip(
                     chosen, numbers[:, MEASURED_AT].tolist(), residuals.tolist(), strict=True
                 )

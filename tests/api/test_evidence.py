@@ -1,8 +1,10 @@
 """Stored runs sharpen answers at once, are named in them, and take their effect along when they go."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from math import exp
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from fastapi.testclient import TestClient
 
 from service.api.sizing_examples import EXAMPLES
 from service.app import create_app
+from service.catalogue.live_evidence import run_id_of
 from service.settings import Settings
 from tests.api.assertions import assert_problem
+from tests.api.conftest import catalogue_of
 
 # A pair that no shipped run has: Phi-4 on an H200.
 QUESTION: dict[str, Any] = {
@@ -241,3 +245,50 @@ def test_by_physics_alone_nothing_is_leant_on(client: TestClient) -> None:
         "next_measurement": None,
     }
     assert client.get("/health/ready").json()["evidence_count"] is None
+
+
+def test_a_model_that_takes_the_published_name_of_runs_is_what_they_are_compared_with(leaning: TestClient) -> None:
+    """AMD's checkpoint has no record of its own at first: its runs are of the model whose other name they state."""
+    name = "amd/Llama-3.1-405B-Instruct-FP8-KV"
+    found = leaning.get("/benchmark-runs", params={"model_name": name, "limit": 200, "calibrates": "true"}).json()
+    published = {each["id"] for each in found["items"]}
+
+    def layer_counts() -> dict[str, int]:
+        evidence = catalogue_of(leaning).current.evidence
+        assert evidence is not None
+        stored = {run: key.architecture for run, key in evidence.store.configurations.items()}
+        return Counter(each.split("x")[0] for run, each in stored.items() if run_id_of(run) in published)
+
+    before = layer_counts()
+    assert set(before) == {"126"}
+    config = leaning.get("/models/llama-3.1-405b-instruct").json()["config"] | {"num_hidden_layers": 120}
+    body = {"config": config, "aliases": [name]}
+    created = leaning.post("/models", json=body | {"slug": "amd-405b"})
+    assert created.status_code == 201, created.text
+    assert set(layer_counts()) == {"120"}
+    replaced = leaning.put("/models/amd-405b", json=body | {"aliases": []}, headers={"If-Match": '"1"'})
+    assert replaced.status_code == 200, replaced.text
+    assert layer_counts() == before
+
+
+def test_no_answer_has_the_catalogue_of_one_moment_and_the_evidence_of_another(leaning: TestClient) -> None:
+    catalogue = catalogue_of(leaning)
+    seen, is_over = [catalogue.current], Event()
+
+    def watch() -> None:
+        while not is_over.wait(1e-4):
+            if catalogue.current is not seen[-1]:
+                seen.append(catalogue.current)
+
+    watching = Thread(target=watch, daemon=True)
+    watching.start()
+    config = leaning.get("/models/phi-4").json()["config"]
+    for number in range(3):
+        leaning.post("/models", json={"slug": f"phi-of-{number}", "config": config}).raise_for_status()
+        leaning.post("/benchmark-runs", json=run_of(tpot_s=0.02, ttft_s=0.2 + number)).raise_for_status()
+    is_over.set()
+    watching.join()
+    assert seen[-1].snapshot.revision == seen[0].snapshot.revision + 3
+    for known in seen:
+        assert known.evidence is not None
+        assert known.evidence.snapshot is known.snapshot

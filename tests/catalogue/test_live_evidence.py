@@ -13,7 +13,7 @@ from service.catalogue.accelerators import ACCELERATORS
 from service.catalogue.benchmark_records import BenchmarkRun, Details, RunScenario, StoredMetric, main_figures
 from service.catalogue.benchmarks import delete_run, evidence_writing, save_runs
 from service.catalogue.live import LiveCatalogue
-from service.catalogue.live_evidence import evidence_about, evidence_ids, evidence_of
+from service.catalogue.live_evidence import Evidence, evidence_about, evidence_ids, evidence_of
 from service.catalogue.records import replace_record, writing
 from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import RESIDUAL_AT
@@ -52,9 +52,13 @@ def store(engine: Engine, *runs: BenchmarkRun) -> None:
         save_runs(session, runs, revision=revision)
 
 
+def evidence(live: LiveCatalogue) -> Evidence:
+    assert live.current.evidence is not None
+    return live.current.evidence
+
+
 def held(live: LiveCatalogue) -> EvidenceStore:
-    assert live.evidence is not None
-    return live.evidence.current.store
+    return evidence(live).store
 
 
 def residuals(live: LiveCatalogue, run: BenchmarkRun) -> Iterator[float]:
@@ -66,12 +70,11 @@ def residuals(live: LiveCatalogue, run: BenchmarkRun) -> Iterator[float]:
 
 
 def test_writes_of_another_process_appear_and_go(engine: Engine, live: LiveCatalogue) -> None:
-    assert live.evidence is not None
-    before = live.evidence.current
+    before = evidence(live)
     assert before.is_complete
     one, two = measured(1), measured(2)
     store(engine, one, two)
-    assert live.evidence.current is before
+    assert evidence(live) is before
     live.refresh()
     assert held(live).run_count == before.store.run_count + 2
     with evidence_writing(engine) as (session, revision):
@@ -148,7 +151,8 @@ def test_a_stated_limit_on_running_sequences_is_the_batch_that_ran(engine: Engin
 def test_lengths_that_inferencex_draws_are_nine_tenths_of_the_nominal_ones(engine: Engine, live: LiveCatalogue) -> None:
     drawn = measured(1, details=Details(extras={"kind": "inferencex-aggregate"}).text())
     exact = measured(2)
-    store(engine, drawn, exact)
+    named = measured(3, source_title="InferenceX, our own sweep", measured_by="InferenceX team")
+    store(engine, drawn, exact, named)
     live.refresh()
     isl = {
         evidence_id: float(numbers[1])
@@ -157,6 +161,7 @@ def test_lengths_that_inferencex_draws_are_nine_tenths_of_the_nominal_ones(engin
     }
     assert isl[f"{drawn.id} serving"] == pytest.approx(log2(0.9 * 1024 + 128))
     assert isl[f"{exact.id} serving"] == pytest.approx(log2(1024 + 128))
+    assert isl[f"{named.id} serving"] == pytest.approx(log2(1024 + 128))  # what a user calls a source says no lengths
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 from math import exp, log, sqrt
 
@@ -6,9 +7,9 @@ import pytest
 from service.sizing.estimate import Basis
 from service.sizing.evidence import EvidenceStore
 from service.sizing.evidence_index import POOL_SIZE, names, numbers_of
-from service.sizing.kernel import COMMON, RATES_KERNEL, TTFT_KERNEL, Kernel
+from service.sizing.kernel import COMMON, COORDINATE_COUNT, RATES_KERNEL, TTFT_KERNEL, Kernel
 from service.sizing.neighbourhood import PHASE_ALIKE, Lean
-from service.sizing.run_identity import Configuration, Point, Run
+from service.sizing.run_identity import Configuration, EngineFlags, Point, Run
 from service.sizing.run_terms import PHASES, Phase
 
 CONFIGURATION = Configuration(
@@ -161,10 +162,9 @@ def test_a_question_leaves_nothing_behind() -> None:
     assert len(store._codes._codes) == sum(name is not None for name in names(CONFIGURATION))
 
 
-def test_an_absurd_run_is_kept_out_and_named() -> None:
+def test_an_absurd_run_is_kept_out() -> None:
     absurd = replace(RUN, id="absurd", log_residual=1.3)  # 3.7 times slower than the physics; the limit is e^1.2
     store = EvidenceStore.of([absurd])
-    assert store.quarantined == {"absurd"}
     assert store.run_count == 0
     assert store.refine(CONFIGURATION, POINT).ratio == 1
 
@@ -229,20 +229,58 @@ def test_a_question_alone_and_among_many_has_one_answer() -> None:
 @pytest.mark.parametrize("asked", [0, 1, 2, 3, 17, 101, 255])
 def test_the_index_finds_the_runs_that_a_scan_of_all_finds(asked: int) -> None:
     runs = many_runs(700)
+    assert_found(EvidenceStore.of(runs), runs, replace(runs[asked].configuration, campaign=None))
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2, 3, 4, 17, 101])
+def test_among_thousands_of_configurations_of_one_release_the_index_finds_the_same(asked: int) -> None:
+    """What is asked about differs from the others in its flags and layout alone, and colleagues measured it too."""
+    runs = one_release(5000)
     store = EvidenceStore.of(runs)
+    assert len(store.cells) > 4000
     configuration = replace(runs[asked].configuration, campaign=None)
-    found = {cell.ids[row] for cell, row in store._nearest_runs(configuration)}
+    assert_found(store, runs, configuration)
+    assert_found(store, runs, replace(configuration, flags=EngineFlags(max_num_seqs=99_999)))
+    gone = [run.id for run in runs if run.configuration.flags == configuration.flags]
+    left = [run for run in runs if run.configuration.flags != configuration.flags]
+    assert_found(store.without_runs(gone), left, configuration)
+
+
+def one_release(count: int) -> list[Run]:
+    """A third are of one of ten settings. Half are of one of forty points, the others each of its own."""
+    runs = []
+    for number in range(count):
+        configuration = replace(
+            CONFIGURATION,
+            phase=(Phase.SERVING, Phase.STATIC_BATCH)[number % 7 == 0],
+            device_count=(4, 8, 2)[number % 5 % 3],
+            flags=EngineFlags(max_num_seqs=1 + (number % 10 if number % 3 == 0 else number)),
+            campaign=f"colleague {number}",
+        )
+        batch = 1 + number * 613 % (40 if number % 2 else count)
+        runs.append(Run(f"run-{number:04}", configuration, replace(POINT, batch=batch), 0.1, 0.03))
+    return runs
+
+
+def assert_found(store: EvidenceStore, runs: list[Run], configuration: Configuration) -> None:
+    """What the index finds is what a scan of all these runs finds."""
     kernel = TTFT_KERNEL if configuration.phase is Phase.TTFT else RATES_KERNEL
-    scores = sorted((_rank(kernel, configuration, run) for run in runs), key=lambda each: each[:4])
-    assert found == {run for likeness, *_, run in scores[:POOL_SIZE] if likeness < 0}
+    earlier: Counter[tuple[object, ...]] = Counter()
+    ranked = []
+    for likeness, apart, distance, run_id, point in sorted(_rank(kernel, configuration, run) for run in runs):
+        ranked.append((likeness, apart, earlier[likeness, apart, point], distance, run_id))
+        earlier[likeness, apart, point] += 1
+    found = {cell.ids[row] for cell, row in store._nearest_runs(configuration)}
+    assert found == {run_id for likeness, *_, run_id in sorted(ranked)[:POOL_SIZE] if likeness < 0}
 
 
-def _rank(kernel: Kernel, configuration: Configuration, run: Run) -> tuple[float, float, float, str, str]:
-    """Likeness at no distance (negative: most alike first), device count, reference distance, id."""
+def _rank(kernel: Kernel, configuration: Configuration, run: Run) -> tuple[float, float, float, str, tuple[float, ...]]:
+    """Likeness at no distance (negative: most alike first), device count, reference distance, id; and the point."""
     alike = PHASE_ALIKE[PHASES.index(configuration.phase), PHASES.index(run.configuration.phase)]
     mine, its = names(configuration), names(run.configuration)
     shared = [own is not None and own == other for own, other in zip(mine, its, strict=True)]
     likeness = alike * (kernel.regime**2 + sum(sd**2 for sd, same in zip(kernel.common, shared, strict=False) if same))
     likeness += kernel.run**2 * shared[-1]
     apart = abs(log(configuration.device_count / run.configuration.device_count))
-    return -round(float(likeness), 12), apart, numbers_of(run)[-1], run.id, run.id
+    numbers = numbers_of(run)
+    return -round(float(likeness), 12), round(apart, 12), numbers[-1], run.id, tuple(numbers[:COORDINATE_COUNT])
