@@ -9,7 +9,6 @@ from sqlalchemy import Engine
 from service.api.problems import PreconditionInvalid
 from service.catalogue.benchmark_queries import FacetCounts
 from service.catalogue.live import LiveCatalogue
-from service.catalogue.live_evidence import Evidence
 from service.catalogue.snapshot import Snapshot
 from service.errors import RevisionRequired
 
@@ -26,11 +25,6 @@ async def current_snapshot(request: Request) -> Snapshot:
     return catalogue.snapshot
 
 
-async def current_evidence(request: Request) -> Evidence | None:
-    catalogue: LiveCatalogue = request.app.state.catalogue
-    return catalogue.evidence.current if catalogue.evidence else None
-
-
 async def database_engine(request: Request) -> Engine:
     catalogue: LiveCatalogue = request.app.state.catalogue
     return catalogue.engine
@@ -43,7 +37,6 @@ async def facet_counts(request: Request) -> FacetCounts:
 
 CatalogueDep = Annotated[LiveCatalogue, Depends(live_catalogue)]
 SnapshotDep = Annotated[Snapshot, Depends(current_snapshot)]
-EvidenceDep = Annotated[Evidence | None, Depends(current_evidence)]
 EngineDep = Annotated[Engine, Depends(database_engine)]
 FacetCountsDep = Annotated[FacetCounts, Depends(facet_counts)]
 
