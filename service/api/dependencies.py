@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from service.api.problems import PreconditionInvalid
 from service.catalogue.benchmark_queries import FacetCounts
-from service.catalogue.live import Known, LiveCatalogue
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.snapshot import Snapshot
 from service.errors import RevisionRequired
 
@@ -25,11 +25,6 @@ async def current_snapshot(request: Request) -> Snapshot:
     return catalogue.snapshot
 
 
-async def current_knowledge(request: Request) -> Known:
-    catalogue: LiveCatalogue = request.app.state.catalogue
-    return catalogue.current
-
-
 async def database_engine(request: Request) -> Engine:
     catalogue: LiveCatalogue = request.app.state.catalogue
     return catalogue.engine
@@ -42,7 +37,6 @@ async def facet_counts(request: Request) -> FacetCounts:
 
 CatalogueDep = Annotated[LiveCatalogue, Depends(live_catalogue)]
 SnapshotDep = Annotated[Snapshot, Depends(current_snapshot)]
-KnownDep = Annotated[Known, Depends(current_knowledge)]
 EngineDep = Annotated[Engine, Depends(database_engine)]
 FacetCountsDep = Annotated[FacetCounts, Depends(facet_counts)]
 

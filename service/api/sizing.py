@@ -3,11 +3,10 @@
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 from pydantic import AfterValidator, Discriminator, Field
 from pydantic_core import to_json
 
-from service.api.dependencies import KnownDep
 from service.api.layouts import LayoutRequest, layout_asked
 from service.api.problems import (
     MalformedBody,
@@ -22,6 +21,7 @@ from service.api.sizing_answer import SizingAnswer
 from service.api.sizing_document import sizing_document
 from service.api.sizing_examples import EXAMPLES
 from service.api.strict_json import Choice, RequestModel, StrictJsonRoute
+from service.catalogue.live import LiveCatalogue
 from service.catalogue.live_evidence import Evidence
 from service.catalogue.snapshot import Snapshot
 from service.errors import (
@@ -200,13 +200,15 @@ class SizingRequest(RequestModel):
 )
 async def create_sizing(
     request: Annotated[SizingRequest, Body(openapi_examples=EXAMPLES)],
-    known: KnownDep,
+    http: Request,
 ) -> Response:
     """Nothing is stored: the same question to the same catalogue and the same stored runs gives the same bytes.
 
     "Does not fit" is an answer, with the shortfall. Every block is present; what cannot be said is null, with a
     warning. Estimates carry an interval and what it rests on.
     """
+    catalogue: LiveCatalogue = http.app.state.catalogue  # as a dependency it would cost as much as the search
+    known = catalogue.current
     answer = sizing_answer(request, known.snapshot, known.evidence)
     return Response(to_json(answer), media_type="application/json")
 

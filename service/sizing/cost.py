@@ -1,7 +1,7 @@
 """Money per token, out of a price per GPU-hour that the caller gives: there is no default price."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from service.sizing.estimate import Estimate
 
@@ -16,8 +16,7 @@ class Allocation(StrEnum):
     GPU_COUNT = "share of GPUs"  # of pools that do one or the other
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Per token, and per hour for the replica and for all replicas."""
 
     usd_per_input_token: Estimate

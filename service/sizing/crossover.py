@@ -1,7 +1,7 @@
 """At which batch decode stops being memory-bound: the textbook figure, the real one, and per operator."""
 
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from service.sizing.decode import DecodeCurve
 from service.sizing.roofline import (
@@ -14,8 +14,7 @@ from service.sizing.roofline import (
 from service.sizing.step import Step, StepCosts
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorBound:
+class OperatorBound(NamedTuple):
     """A group of operators at the asked batch: its own intensity and what limits it."""
 
     name: str
@@ -23,8 +22,7 @@ class OperatorBound:
     arithmetic_intensity_flop_per_byte: float
 
 
-@dataclass(frozen=True, slots=True)
-class Crossover:
+class Crossover(NamedTuple):
     """``batch`` at printed rates and ``attained_batch`` at fitted efficiencies; infinity is never.
 
     Both count sequences of the replica, so each of the pp micro-batches of a pipeline holds batch / pp of them.

@@ -18,8 +18,7 @@ from service.sizing.rank_memory import Deployment, EngineSettings, RankMemory, r
 from service.sizing.weights import layout_problem, pipeline_stages
 
 
-@dataclass(frozen=True, slots=True)
-class PoolChange:
+class PoolChange(NamedTuple):
     """The figures of a pool of another size: the budget rests on constants with errors, and small pools are fragile."""
 
     change_bytes: float
@@ -27,8 +26,7 @@ class PoolChange:
     max_concurrency: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFit:
+class MemoryFit(NamedTuple):
     """The answer for a layout. Per-GPU sizes are of the rank that holds the fewest requests.
 
     ``needed_bytes`` is what the engine asks of the pool for one request of its maximum length.

@@ -1,7 +1,7 @@
 """On how many GPUs a layout stands, how many replicas a system holds, and what to beware of in a layout."""
 
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from service.sizing.accelerator import Accelerator
 from service.sizing.interconnect import group_link, scale_up_reach
@@ -12,8 +12,7 @@ from service.sizing.remarks import WarningCode
 from service.sizing.resolution import Resolved
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(NamedTuple):
     """How many copies of the layout, on how many GPUs, and how many of the system are left over."""
 
     gpu_count_per_replica: int

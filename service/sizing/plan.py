@@ -1,6 +1,7 @@
 """``size()``: the only composition. A question in, every block of the answer out, nothing rounded."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from service.sizing.cost import Allocation, Cost, cost
 from service.sizing.costs import ComputeRates, step_costs
@@ -27,8 +28,7 @@ from service.sizing.weights import check_divisible
 from service.sizing.worker_pools import PoolFits, pool_fits, warn_about_pools
 
 
-@dataclass(frozen=True, slots=True)
-class AtTarget:
+class AtTarget(NamedTuple):
     """The most efficient point that keeps the target: its concurrency and what a watt yields there."""
 
     concurrency: int
@@ -37,8 +37,7 @@ class AtTarget:
     output_tokens_per_s_per_w: Estimate | None
 
 
-@dataclass(frozen=True, slots=True)
-class SizingResult:
+class SizingResult(NamedTuple):
     """Blocks are ``None`` where they cannot be said; the warnings say why.
 
     ``parallelism`` and ``fit`` are of what decodes: the replica, or a worker of the decode pool. ``pools`` is of

@@ -33,8 +33,7 @@ class Drafting:
 NO_DRAFTING = Drafting(draft_tokens=0, acceptance_length_tokens=1.0, drafts_with_a_layer=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """What the replica is asked to do, with every length resolved."""
 
     isl_tokens: float

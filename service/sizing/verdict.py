@@ -4,7 +4,7 @@ If a person watches, the speed of a single stream decides; if nobody waits, what
 concurrency that it holds. The thresholds stand in the sentence.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.sizing.estimate import Estimate
 from service.sizing.workload import Target
@@ -14,14 +14,12 @@ INTERACTIVE_TPOT_S = 0.040
 AMORTISED_WEIGHTS_FRACTION = 0.5  # below it, sharing the weights' reads among more sequences has paid off
 
 
-@dataclass(frozen=True, slots=True)
-class Suits:
+class Suits(NamedTuple):
     suits: bool | None
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     interactive: Suits
     batch: Suits
 

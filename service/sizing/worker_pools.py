@@ -1,7 +1,7 @@
 """The pools of a disaggregated system as asked: what is refused, and what a worker of each pool holds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from service.errors import Invalid, ParallelismNotLegal
@@ -51,8 +51,7 @@ class PoolFits:
     def fit(self) -> MemoryFit:
         """The decode worker's, as an answer gives it: it fits where both do, and lacks what the emptier one lacks."""
         prefill, decode = self.prefill.fit, self.decode.fit
-        return replace(
-            decode,
+        return decode._replace(
             fits=prefill.fits and decode.fits,
             shortfall_bytes=max(prefill.shortfall_bytes, decode.shortfall_bytes),
         )

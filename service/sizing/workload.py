@@ -1,8 +1,8 @@
 """What is asked of the machine: lengths and targets."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
+from typing import NamedTuple
 
 NORMAL_QUANTILE_95 = 1.6449
 
@@ -14,8 +14,7 @@ class Statistic(StrEnum):
     P99 = "p99"
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(NamedTuple):
     """A length in tokens: its mean, and its 95th percentile where that is known."""
 
     mean_tokens: int
@@ -34,8 +33,7 @@ class Length:
         return cls(round(p50_tokens * exp(sigma * sigma / 2)), p95_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Latency limits at a statistic; ``None`` is no limit."""
 
     ttft_s: float | None = None
