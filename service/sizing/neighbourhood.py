@@ -20,7 +20,7 @@ import numpy as np
 
 from service.sizing.coverage import coverage_fraction
 from service.sizing.estimate import Basis
-from service.sizing.evidence_index import MEASURED_AT, REFERENCE_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of
+from service.sizing.evidence_index import MEASURED_AT, REFERENCE_AT, RESIDUAL_AT, SHARES_AT, Cell, coordinates_of, names
 from service.sizing.kernel import CODE_COUNT, COORDINATE_COUNT, Array, Kernel, Runs
 from service.sizing.kriging import Kriging
 from service.sizing.parameters import NORMAL_QUANTILE_90
@@ -54,7 +54,8 @@ class Lean(NamedTuple):
 class Refinement:
     """What evidence does to a predicted time. ``distance`` runs from 0 (measured) to 1 (nothing near).
 
-    ``sd_if_measured`` is the spread that would be left if one more run were measured at this very point.
+    ``sd_if_measured`` is the spread that would be left if one more run were measured at this very point, of any release
+    where none was asked about.
     ``coverage_fraction``: how often intervals hold for such parts in such a phase; ``None`` where nobody measured it.
     ``disagreement`` is ln(measured / answer) of what was measured at this very point where the runs around it make it
     so unlikely that the interval had to be widened to hold it, else 0.
@@ -104,6 +105,7 @@ class Neighbourhood:
     kriging: Kriging
     same_coordinates: Array
     same_residuals: Array
+    unshared: float
     coverage_fraction: float | None
 
     @classmethod
@@ -145,6 +147,7 @@ class Neighbourhood:
             ),
             same_coordinates=pool.coordinates[same],
             same_residuals=residuals[same],
+            unshared=float(kernel.component_variances[[name is None for name in names(configuration)]].sum()),
             coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
         )
 
@@ -179,11 +182,17 @@ class Neighbourhood:
             sd=sd,
             distance=distance,
             basis=basis,
-            sd_if_measured=self._calibrated_sd(latent * noise / (latent + noise) + noise),
+            sd_if_measured=self._calibrated_sd(self._left_if_measured(latent) + noise),
             coverage_fraction=self.coverage_fraction,
             disagreement=disagreement,
             weights=weights,
         )
+
+    def _left_if_measured(self, latent: float) -> float:
+        """Of the variance, were one more run measured here. What is not known of the question, its release above all,
+        the run has a value of its own of, which the question does not share."""
+        shared = max(0.0, latent - self.unshared)
+        return latent - shared * shared / (latent + self.kernel.noise**2)
 
     def _calibrated_sd(self, variance: float) -> float:
         """Kriging's spread, times what makes intervals hold at that distance from evidence."""

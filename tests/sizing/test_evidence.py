@@ -95,6 +95,16 @@ def test_measuring_the_point_itself_narrows_it_as_much_as_was_said() -> None:
     assert after.refine(asked, POINT).sd == pytest.approx(before.sd_if_measured, rel=0.02)
 
 
+def test_a_run_of_some_release_narrows_a_question_about_none_as_much_as_was_said() -> None:
+    store = EvidenceStore.of(many_runs(300))
+    asked = replace(CONFIGURATION, engine_version=None)
+    before = store.refine(asked, POINT)
+    measured = replace(asked, engine_version="1.0")
+    after = store.with_runs([Run("new", measured, POINT, log_residual=before.shift, measured_s=0.03)])
+    assert before.sd_if_measured < before.sd
+    assert after.refine(asked, POINT).sd == pytest.approx(before.sd_if_measured, rel=0.02)
+
+
 def test_two_agreeing_runs_are_trusted_more_than_one_and_disagreeing_ones_average() -> None:
     # two equal observations of a common 0.01: weight 0.01 / (2 * 0.01 + 0.01) = 1/3 each
     second = replace(RUN, id="again", log_residual=-0.05)
