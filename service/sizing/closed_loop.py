@@ -177,13 +177,14 @@ class ReplicaLoop:
         def by_physics(concurrency: int) -> float:
             return share(self.by_physics(concurrency))
 
+        guess = largest_concurrency(by_physics, most=self.most)
         if isinstance(self.worker.beliefs, WithoutRuns):
-            return largest_concurrency(by_physics, most=self.most)
+            return guess
 
         def corrected(*concurrencies: int) -> list[float]:
             return [*map(share, self.worker.beliefs.corrected([*map(self.by_physics, concurrencies)]))]
 
-        return largest_concurrency_near(corrected, by_physics, most=self.most)
+        return largest_concurrency_near(corrected, guess, most=self.most)
 
     def decode_step(self, here: Estimates, about_single: Belief) -> tuple[Step, Estimate]:
         running = here.point.running

@@ -41,7 +41,8 @@ from service.sizing.run_terms import PHASES, Phase
 from service.sizing.shared_map import SharedMap
 
 KERNELS: Final = (RATES_KERNEL, TTFT_KERNEL)
-KEPT_NEIGHBOURHOODS: Final = 1024  # some 100 kB each
+KEPT_NEIGHBOURHOODS: Final = 256  # some 100 kB each
+KEPT_QUESTIONS: Final = 256  # four of them each
 ANSWERED: Final = (Phase.SERVING, Phase.TTFT, Phase.SINGLE_STREAM, Phase.PREFILL)  # first those of a closed loop
 
 # Half-widths hold for rows and for whole campaigns of runs: factors by phase and by distance from evidence, as
@@ -168,7 +169,7 @@ class EvidenceStore:
         kept = self._answering.get(configuration)
         if kept is not None:
             return kept
-        if len(self._answering) * len(ANSWERED) >= KEPT_NEIGHBOURHOODS:
+        if len(self._answering) >= KEPT_QUESTIONS:
             self._answering.clear()
         members = [self._neighbourhood(replace(configuration, phase=phase)) for phase in ANSWERED]
         found = self._answering[configuration] = Neighbourhoods.of(members)

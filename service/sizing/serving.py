@@ -8,7 +8,7 @@ Fitted to 1,407 published closed-loop runs; what a scheduler does with bursts is
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
-from math import log, log1p
+from math import floor
 from typing import NamedTuple
 
 from service.sizing.decode import DecodeCurve, decode_curve
@@ -196,34 +196,24 @@ def largest_concurrency(share_of_limit: Callable[[int], float], *, most: int) ->
     return low
 
 
-def largest_concurrency_near(
-    shares_of_limit: Callable[..., list[float]], guessed_share: Callable[[int], float], *, most: int
-) -> int:
-    """As ``largest_concurrency``, in fewer calls: what the guess is off by goes with a power of the concurrency.
+def largest_concurrency_near(shares_of_limit: Callable[..., list[float]], guess: int, *, most: int) -> int:
+    """As ``largest_concurrency``, in fewer calls: from a guess along the share's own slope.
 
-    ``shares_of_limit`` takes several concurrencies: the guess and the next one, whose ratio gives the power, are asked
-    about together.
+    ``shares_of_limit`` takes several concurrencies: a guess and the next one are asked about together.
 
-    >>> largest_concurrency_near(lambda *several: [c / 37 for c in several], lambda c: c / 50, most=1024)
+    >>> largest_concurrency_near(lambda *several: [c / 37 for c in several], 50, most=1024)
     37
     """
-    share_near = guessed_share
+    found = guess or 1
     for _ in range(GUESSES):
-        found = largest_concurrency(share_near, most=most) or 1
         share, beyond = shares_of_limit(found, found + 1)
         if share > 1 and found == 1:
             return 0
         if share <= 1 and (found == most or beyond > 1):
             return found
-        share_near = _through(guessed_share, found, share, beyond)
+        slope = beyond - share
+        found = min(max(1, found + floor((1 - share) / slope)), most) if slope > 0 else most
     return largest_concurrency(lambda concurrency: shares_of_limit(concurrency)[0], most=most)
 
 
-GUESSES = 5
-
-
-def _through(guess: Callable[[int], float], at: int, share: float, beyond: float) -> Callable[[int], float]:
-    """The guess times what makes it right at a concurrency and the next one."""
-    ratio = share / guess(at)
-    power = log(beyond / guess(at + 1) / ratio) / log1p(1 / at)
-    return lambda concurrency: guess(concurrency) * ratio * (concurrency / at) ** power
+GUESSES = 6
