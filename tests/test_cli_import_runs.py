@@ -222,7 +222,13 @@ def test_a_watched_folder_is_imported_as_files_come(tmp_path: Path, database: li
     folder = tmp_path / "results"
     write_run(folder, "first.json", 1.0)
     command = [sys.executable, "-m", "service.cli", "import-runs", "--watch", str(folder), *SAID, *database]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background ignores it
+    ) as process:
         assert process.stdout
         try:
             assert "first.json: 1 stored" in process.stdout.readline()
