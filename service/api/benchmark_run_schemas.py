@@ -31,8 +31,8 @@ class BenchmarkRunRead(BaseModel):
     """A measured run. `null` is unknown; the figures at the top level are the ones that lists sort by.
 
     `ttft_central_s` and `tpot_central_s` are the median where it is stated, else the published central value whose
-    statistic is not stated, else the mean; `metrics` says which. `calibrates` is false where estimates do not lean on
-    the run, and `quality_remarks` say why.
+    statistic is not stated, else the mean; `metrics` says which. `calibrates` is false where remarks on its quality
+    keep estimates from leaning on the run; other reasons not to stand in its prediction, under `not_leant_on`.
     """
 
     id: str
@@ -253,7 +253,9 @@ class RunFilters(BaseModel):
     power_scope: list[PowerScope] = Field([], max_length=4, description="what was inside the measurement of power")
     tool: Texts = Field([], description="that measured, such as vllm-bench-serve")
     origin: Origin | None = Field(None, description="shipped with a release, or stored by a user")
-    calibrates: bool | None = Field(None, description="false: the runs that estimates do not lean on")
+    calibrates: bool | None = Field(
+        None, description="false: the runs that remarks on their quality keep estimates from leaning on"
+    )
     content_digest: Texts = Field([], description="SHA-256 of a file")
     measured_by: Texts = Field([], description="who measured")
     measured_on: MeasuredOn | None = Field(None, description="that day, or any of that month or year")

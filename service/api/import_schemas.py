@@ -13,6 +13,7 @@ from service.api.problems import named_in_body
 from service.api.request_forms import AsObject, AsWord, word_or_object
 from service.api.strict_json import Choice, RequestModel
 from service.catalogue.snapshot import Snapshot
+from service.errors import Invalid
 from service.imports import Ask, Kind, Metadata, Scenario
 
 UTC_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
@@ -76,6 +77,7 @@ class ImportMetadata(EngineLimits):
 
     def resolved(self, snapshot: Snapshot) -> Said:
         """The records that are named. Unknown ones are a problem of the metadata, not of a file."""
+        self._refuse_contradictions()
         with named_in_body("metadata", "accelerator"):
             accelerator = snapshot.accelerator(self.accelerator) if self.accelerator else None
         with named_in_body("metadata", "model"):
@@ -90,6 +92,15 @@ class ImportMetadata(EngineLimits):
             source_title=self.source_title,
             source_ref=self.source_ref,
         )
+
+    def _refuse_contradictions(self) -> None:
+        if self.started_at and self.finished_at and self.finished_at < self.started_at:
+            raise Invalid("`finished_at` is before `started_at`", field=("metadata", "finished_at"))
+        if self.node_count and self.gpu_count and self.node_count > self.gpu_count:
+            raise Invalid(
+                f"{self.node_count} machines for {self.gpu_count} GPUs: `gpu_count` is of all machines together",
+                field=("metadata", "node_count"),
+            )
 
     def for_importers(self) -> Metadata:
         precision = self._precision

@@ -31,9 +31,13 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
     >>> unknown("gpu_cuont", ["gpu_count", "isl_tokens"]), unknown("isl", ["gpu_count", "isl_tokens"])
     ('not known here; did you mean gpu_count?', 'not known here; did you mean isl_tokens?')
+    >>> unknown("tp", ["tp", "prefill"])
+    'does not go with the other fields here'
     >>> unknown("colour", ["gpu_count", "isl_tokens"]), unknown("colour", [])
     ('not known here; known are gpu_count, isl_tokens', 'not known here; nothing can be given')
     """
+    if name in known:
+        return "does not go with the other fields here"
     asked = name.lower().replace("-", "_")[:LONGEST_NAME]
     near = get_close_matches(asked, known, n=1) or [each for each in known if asked and each.startswith(asked)]
     if near:

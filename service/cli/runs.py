@@ -128,7 +128,8 @@ def delete_runs(arguments: argparse.Namespace) -> int:
     ids = list(dict.fromkeys(arguments.ids))
     for run in on_database(settings_of(arguments), lambda engine: _delete(ids, engine), _no_database):
         what = f"{run.model or run.model_name} on {run.gpu_count} x {run.accelerator or run.accelerator_name}"
-        print(f"deleted {run.id}: {what}, {run.scenario}, measured on {run.measured_on}, from {run.file_name}")
+        day = f"measured on {run.measured_on}" if run.measured_on else "of no stated day"
+        print(f"deleted {run.id}: {what}, {run.scenario}, {day}, from {run.file_name}")
     return 0
 
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
 
+from service.sizing.engines.engine import version_key
+
 
 class Out(NamedTuple):
     """A release, the day by which it was out, and where that is seen."""
@@ -59,7 +61,8 @@ RELEASES: Final[Mapping[str, tuple[Out, ...]]] = {
 
 OLDEST_YEARS: Final = 10.0  # no engine of today is older
 MIDDLE: Final = (0, 7, 15)  # the month and day that stand for those not stated
-NUMBERED: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:rc(\d{1,4}))?(?!\.?x)")
+CANDIDATE: Final = re.compile(r"[0-9][-.]?rc\.?([0-9]{1,4})")
+FIRST_YEAR: Final = 1000  # "2024" is no number of a release
 
 
 def age_years(engine: str | None, version: str | None, measured_on: str | None = None) -> float:
@@ -82,6 +85,8 @@ def release_of(engine: str | None, version: str | None) -> Out | None:
 
     >>> release_of("vLLM", "0.7.3.post1").version, release_of("vLLM", "v0.5.1").version
     ('0.7.3', '0.6.0')
+    >>> release_of("vLLM", "0.10.x").version, release_of("vLLM", "nightly"), release_of("vLLM", "2024")
+    ('0.10.0', None, None)
     >>> release_of("TensorRT-LLM", "1.0.0rc2").version, release_of("TensorRT-LLM", "1.0").version
     ('0.17.0', '1.0.0')
     """
@@ -92,12 +97,11 @@ def release_of(engine: str | None, version: str | None) -> Out | None:
 
 
 def _order(version: str) -> tuple[float, ...] | None:
-    """Of its numbers, a release candidate before the release; ``None`` for what is no single release, as "0.6.x" is."""
-    found = NUMBERED.match(version)
-    if not found:
+    """Of its numbers, a release candidate before the release; ``None`` for a name or a year."""
+    numbers, candidate = version_key(version), CANDIDATE.search(version)
+    if not numbers or numbers[0] >= FIRST_YEAR:
         return None
-    major, minor, patch, candidate = found.groups()
-    return int(major), int(minor), int(patch or 0), int(candidate) if candidate else inf
+    return *numbers, int(candidate.group(1)) if candidate else inf
 
 
 def years_before_2026(day: str | None) -> float:

@@ -207,6 +207,13 @@ def test_a_record_that_the_file_names_otherwise_than_the_caller_is_warned_of(cli
         ({**KNOWN, "precision": {"weights": "fp8", "kv": "fp8"}}, 422, "request_invalid", "/metadata/precision/kv"),
         ({**KNOWN, "gpu_cuont": 4}, 422, "request_invalid", "/metadata/gpu_cuont"),
         ({**KNOWN, "gpu_count": -1}, 422, "request_invalid", "/metadata/gpu_count"),
+        ({**KNOWN, "gpu_count": 4, "node_count": 9}, 422, "invalid_value", "/metadata/node_count"),
+        (
+            {**KNOWN, "started_at": "2026-11-30T13:20:00Z", "finished_at": "2026-11-30T14:10:00+01:00"},
+            422,
+            "invalid_value",
+            "/metadata/finished_at",
+        ),
         ('{"gpu_count": NaN}', 400, "malformed_body", "/metadata/gpu_count"),
         ('{"gpu_count": 4, "gpu_count": 8}', 400, "malformed_body", "/metadata"),
         ("not json", 400, "malformed_body", "/metadata"),

@@ -5,6 +5,7 @@ Printed figures: vLLM 0.19 on H100, maximum length 8,192, llm-d planner pull req
 
 import pytest
 
+from service.sizing.engine_releases import age_years
 from service.sizing.engines import ENGINES
 from service.sizing.engines.engine import version_key
 from service.sizing.engines.pool import PoolLayout, pool_layout
@@ -88,6 +89,22 @@ def test_an_older_version_takes_the_rules_of_the_release_below_it() -> None:
     newest, is_known = ENGINES["vllm"].release(None)
     assert (newest.version, is_known) == ("0.33.0", True)
     assert version_key("v0.33.0") == (0, 33, 0)
+
+
+@pytest.mark.parametrize("same", ["0.9", "v0.9.0", "0.9.0+cu121", "0.9.x"])
+def test_one_release_has_one_set_of_rules_and_one_age_however_it_is_written(same: str) -> None:
+    assert ENGINES["vllm"].release(same) == ENGINES["vllm"].release("0.9.0")
+    assert (
+        abs(age_years("vllm", same) - (1 - (4 / 12 + 27 / 365))) < 0.13
+    )  # 28 May 2025; a candidate is of the one before
+
+
+def test_no_release_is_younger_than_one_after_it() -> None:
+    written = ["0", "0.1", "0.6.x", "0.6.6", "0.7.x", "0.8", "0.9.1", "0.10.x", "0.12.0", "0.17.x", "0.33.x"]
+    ages = [age_years("vllm", version) for version in written]
+    assert ages == sorted(ages, reverse=True)
+    assert ages[0] == pytest.approx(2 - (8 / 12 + 4 / 365))  # that of 0.6.0, out by 5 September 2024
+    assert ages[-1] == 0
 
 
 @pytest.mark.parametrize(("prefix_caching", "blocks"), [(False, 176), (True, 179)])

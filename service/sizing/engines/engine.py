@@ -1,5 +1,6 @@
 """What an engine's release does with memory, declared once per engine."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -130,17 +131,17 @@ class Engine:
         return self.computed_fraction(device, batching)
 
 
+NUMBERS = re.compile(r"v?([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
+
+
 @lru_cache(maxsize=256)
 def version_key(version: str) -> tuple[int, ...]:
-    """Orders releases by their leading numbers; suffixes such as rc1 or post3 are not told apart.
+    """Orders releases by their first three numbers; suffixes such as rc1, post3 or +cu121 are not told apart.
 
-    >>> version_key("0.5.10.post1") > version_key("0.5.9")
-    True
+    What is left out is 0, and so is the x of "0.9.x". Empty for what does not begin with a number.
+
+    >>> version_key("0.5.10.post1") > version_key("0.5.9"), version_key("v0.9") == version_key("0.9.0+cu121")
+    (True, True)
     """
-    numbers = []
-    for part in version.lstrip("v").split("."):
-        digits = "".join(character for character in part if character.isdigit()) if part[:1].isdigit() else ""
-        if not digits:
-            break
-        numbers.append(int(digits[:9]))
-    return tuple(numbers)
+    found = NUMBERS.match(version)
+    return tuple(int(number or 0) for number in found.groups()) if found else ()
