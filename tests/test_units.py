@@ -29,8 +29,8 @@ NAMED_OTHERWISE = {
 
 # Of the calculation's own dataclasses: statistics, counts of things that are their own unit, and factors.
 DIMENSIONLESS = re.compile(
-    r"(.*_)?(sd|ratio|factor|slowdown|distance|disagreement|shift|noise|weight|residual|apart|score|copies|shards|bits|elements|layer"
-    r"|years|position|size|rank|devices)|(sd|factor|shift|attention_width|tokens_per|blocks_per|bytes_per|kv_elements_per)_.*"
+    r"(.*_)?(sd|variance|ratio|factor|slowdown|distance|disagreement|shift|noise|weight|residual|apart|score|copies|shards|bits|elements"
+    r"|layer|years|position|size|rank|devices)|(sd|factor|shift|attention_width|tokens_per|blocks_per|bytes_per|kv_elements_per)_.*"
     r"|(.*_)?s_per_rank_sequence|cached_share_of_prefill"
 )
 DIMENSIONLESS_THROUGHOUT = {"StepParameters", "Kernel", "Widths"}  # inverse efficiencies, standard deviations, ratios

@@ -105,7 +105,7 @@ class Neighbourhood:
     kriging: Kriging
     same_coordinates: Array
     same_residuals: Array
-    unshared: float
+    unshared_variance: float
     coverage_fraction: float | None
 
     @classmethod
@@ -147,7 +147,7 @@ class Neighbourhood:
             ),
             same_coordinates=pool.coordinates[same],
             same_residuals=residuals[same],
-            unshared=float(kernel.component_variances[[name is None for name in names(configuration)]].sum()),
+            unshared_variance=float(kernel.component_variances[[name is None for name in names(configuration)]].sum()),
             coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
         )
 
@@ -191,7 +191,7 @@ class Neighbourhood:
     def _left_if_measured(self, latent: float) -> float:
         """Of the variance, were one more run measured here. What is not known of the question, its release above all,
         the run has a value of its own of, which the question does not share."""
-        shared = max(0.0, latent - self.unshared)
+        shared = max(0.0, latent - self.unshared_variance)
         return latent - shared * shared / (latent + self.kernel.noise**2)
 
     def _calibrated_sd(self, variance: float) -> float:
