@@ -12,29 +12,15 @@ from fastapi.testclient import TestClient
 from service.api.contract import contract_text
 from service.api.language_models import TINY_CONFIG
 from service.app import create_app
-from service.cli import COMMANDS, main
+from service.cli import COMMANDS
 from service.settings import Settings
 from service.sizing.parameters import FITTED
+from tests.command_line import complaint_of, stdout_of
 
 
 def run(*arguments: str, stdin: bytes | None = None, **variables: str) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-m", "service.cli", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, check=False, env={**os.environ, **variables})
-
-
-def stdout_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(arguments) == 0
-    return capsys.readouterr().out
-
-
-def complaint_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr of a request that cannot be answered."""
-    assert main(arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("sizing: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 @pytest.fixture

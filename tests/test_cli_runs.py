@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from service.app import create_app
 from service.cli import main
 from service.settings import Settings
+from tests.command_line import complaint_of, stdout_of
 from tests.imports.reading import VLLM_SERVE
 
 SAID = ["--accelerator", "h100-sxm", "--gpu-count", "4", "--precision", "fp8", "--model", "llama-3.3-70b-instruct"]
@@ -31,23 +32,10 @@ def stored(tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]) ->
     return [run["id"] for run in json.loads(capsys.readouterr().out)["files"][0]["runs"]]
 
 
-def out_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(arguments) == 0
-    return capsys.readouterr().out
-
-
-def complaint_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    return captured.err
-
-
 def test_runs_are_listed_as_a_table_the_newest_first(
     stored: list[str], database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    header, *lines = out_of(capsys, "runs", "--origin", "user", database).splitlines()
+    header, *lines = stdout_of(capsys, "runs", "--origin", "user", database).splitlines()
     assert header.split()[:6] == ["ID", "ORIGIN", "SCENARIO", "ACCELERATOR", "GPUS", "MODEL"]
     in_flight = {"4": stored[0], "8": stored[1]}
     assert [line.split() for line in lines] == [
@@ -66,8 +54,8 @@ def test_runs_as_json_are_the_page_that_the_api_answers(database: str, capsys: p
         "limit": 2,
     }
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
-    page = json.loads(out_of(capsys, "runs", "--json", *options, database))
-    second = json.loads(out_of(capsys, "runs", "--json", *options, f"--cursor={page['next_cursor']}", database))
+    page = json.loads(stdout_of(capsys, "runs", "--json", *options, database))
+    second = json.loads(stdout_of(capsys, "runs", "--json", *options, f"--cursor={page['next_cursor']}", database))
     settings = Settings(database_url=database.removeprefix("--database-url="), lean_on_runs=False)
     with TestClient(create_app(settings)) as client:
         assert page == client.get("/benchmark-runs", params=asked).json()
@@ -113,11 +101,11 @@ def test_runs_are_deleted_and_each_is_said(
     stored: list[str], database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = stored
-    assert out_of(capsys, "delete-runs", first, second, first, database).splitlines() == [
+    assert stdout_of(capsys, "delete-runs", first, second, first, database).splitlines() == [
         f"deleted {each}: llama-3.3-70b-instruct on 4 x h100-sxm, closed_loop, measured on 2026-12-01, from sweep.jsonl"
         for each in (first, second)
     ]
-    assert out_of(capsys, "runs", "--origin", "user", database).count("\n") == 1  # the header
+    assert stdout_of(capsys, "runs", "--origin", "user", database).count("\n") == 1  # the header
 
 
 @pytest.mark.parametrize(
@@ -134,5 +122,5 @@ def test_where_one_cannot_be_deleted_none_is(
     complaint = complaint_of(capsys, "delete-runs", stored[0], other, stored[1], database)
     assert complaint.startswith(f"sizing: {said}")
     assert complaint.endswith("; nothing was deleted\n")
-    page = json.loads(out_of(capsys, "runs", "--origin", "user", "--json", database))
+    page = json.loads(stdout_of(capsys, "runs", "--origin", "user", "--json", database))
     assert {run["id"] for run in page["items"]} == set(stored)
