@@ -96,7 +96,7 @@ class _Chosen(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """The runs that answer one configuration's questions: ``at`` a point, what that ``leans_on``, only a ``shift``."""
+    """The runs that answer one configuration's questions: ``at`` a point, and what that ``leans_on``."""
 
     kernel: Kernel
     width_factors: tuple[float, ...]
@@ -150,10 +150,6 @@ class Neighbourhood:
             unshared_variance=float(kernel.component_variances[[name is None for name in names(configuration)]].sum()),
             coverage_fraction=coverage_fraction(configuration.hardware_group, configuration.phase),
         )
-
-    def shift(self, point: Point) -> float:
-        """Expected ln(measured / predicted)."""
-        return float(self.kriging.shifts(self._exponentials(point))[0])
 
     def at(self, point: Point) -> Refinement:
         exponentials = self._exponentials(point)

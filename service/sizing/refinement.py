@@ -144,7 +144,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WithoutRuns:
-    """Every time as the physics has it, with the prior of its phase."""
+    """Every time as the physics has it, as unsure as a store without runs."""
 
     hardware_group: str
 

@@ -5,7 +5,7 @@ from math import exp, log, sqrt
 import pytest
 
 from service.sizing.estimate import Basis
-from service.sizing.evidence import EvidenceStore
+from service.sizing.evidence import ANSWERED, EvidenceStore
 from service.sizing.evidence_index import POOL_SIZE, names, numbers_of
 from service.sizing.kernel import COMMON, COORDINATE_COUNT, RATES_KERNEL, TTFT_KERNEL, Kernel
 from service.sizing.neighbourhood import PHASE_ALIKE, Lean
@@ -233,7 +233,17 @@ def test_a_question_alone_and_among_many_has_one_answer() -> None:
     near = store.about(CONFIGURATION)
     together = [near.at(point) for point in points]
     assert together == [EvidenceStore.of(runs).refine(CONFIGURATION, point) for point in points]
-    assert [near.shift(point) for point in points] == [answer.shift for answer in together]
+    # and so for all phases of an answer at once: only rounding differs between one matrix product and many
+    answering = store.answering(CONFIGURATION)
+    one = points[:1]
+    expected = pytest.approx([answer.shift for answer in together], rel=1e-12, abs=1e-14)
+    assert answering.shifts([points, points])[0] == expected
+    (serving, *others) = answering.at([points, one, one, one])
+    assert [answer.shift for answer in serving] == expected
+    assert [answer.sd for answer in serving] == pytest.approx([answer.sd for answer in together], rel=1e-9)
+    for phase, (answer,) in zip(ANSWERED[1:], others, strict=True):
+        alone = store.refine(replace(CONFIGURATION, phase=phase), one[0])
+        assert (answer.shift, answer.sd) == pytest.approx((alone.shift, alone.sd), rel=1e-9)
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 3, 17, 101, 255])
