@@ -47,14 +47,14 @@ def real_crossover_batch(curve: DecodeCurve, *, is_printed: bool) -> float:
     """
     costs, pp, dp = curve.costs, curve.costs.pp, curve.costs.dp
     fixed_read_s = expert_read_s = read_s = compute_s = 0.0
-    for term in curve.terms:
-        share = term.spec_fraction if is_printed else 1.0
-        per_sequence_s = share * (term.s_per_rank_sequence / dp + term.s_per_sequence)
-        if term.bound is Bound.MEMORY:
-            fixed_read_s += share * term.fixed_s
-            expert_read_s += share * term.covered_s
+    for _, bound, spec_fraction, _, fixed_s, s_per_rank_sequence, s_per_sequence, covered_s in curve.terms:
+        share = spec_fraction if is_printed else 1.0
+        per_sequence_s = share * (s_per_rank_sequence / dp + s_per_sequence)
+        if bound is Bound.MEMORY:
+            fixed_read_s += share * fixed_s
+            expert_read_s += share * covered_s
             read_s += per_sequence_s
-        elif term.bound is Bound.COMPUTE:
+        elif bound is Bound.COMPUTE:
             compute_s += per_sequence_s
     per_micro_batch = crossover_batch(
         fixed_read_time_s=fixed_read_s,
@@ -84,7 +84,7 @@ def crossover(
         peak_flop_per_s=compute_flop_per_s, memory_bandwidth_bytes_per_s=costs.memory_bandwidth_bytes_per_s
     )
     step, at_spec = attained.step(batch), real_crossover_batch(attained, is_printed=True)
-    memory_s, compute_s = step.spec_time_s(Bound.MEMORY), step.spec_time_s(Bound.COMPUTE)
+    memory_s, compute_s = (step.spec_time_s_by_bound[each] for each in (Bound.MEMORY, Bound.COMPUTE))
     return Crossover(
         balance_point_flop_per_byte=balance,
         arithmetic_intensity_flop_per_byte=decode_arithmetic_intensity_flop_per_byte(

@@ -11,7 +11,6 @@ Numbers and NumPy arrays both work as batches and lengths.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,58 +115,46 @@ class Term(NamedTuple):
     amount: Any = 0.0
 
 
-class Work(NamedTuple):
-    """Of all terms with one kind of limit."""
-
-    time_s: Any
-    spec_time_s: Any
-    amount: Any
-
-
-@dataclass(frozen=True)
-class Step:
-    """The terms of one step and what follows from them."""
+class Step(NamedTuple):
+    """The terms of one step, their sums by kind of limit, and what follows from them."""
 
     terms: tuple[Term, ...]
     time_s: Any
+    time_s_by_bound: Mapping[Bound, Any]
+    spec_time_s_by_bound: Mapping[Bound, Any]
+    amount_by_bound: Mapping[Bound, Any]
 
     @classmethod
     def of(cls, terms: tuple[Term, ...]) -> "Step":
-        return cls(terms, sum([term.time_s for term in terms]))
-
-    @cached_property
-    def work(self) -> Mapping[Bound, Work]:
-        sums: dict[Bound, list[Any]] = {bound: [0.0, 0.0, 0.0] for bound in Bound}
-        for _, time_s, spec_time_s, bound, amount in self.terms:
-            of_bound = sums[bound]
-            of_bound[0] += time_s
-            of_bound[1] += spec_time_s
-            of_bound[2] += amount
-        return {bound: Work(*each) for bound, each in sums.items()}
-
-    def spec_time_s(self, bound: Bound) -> Any:
-        """Memory or compute time at the printed rates: an arm of the roofline."""
-        return self.work[bound].spec_time_s
+        times_s, spec_times_s, amounts = (dict.fromkeys(BOUNDS, 0.0) for _ in range(3))
+        for _, time_s, spec_time_s, bound, amount in terms:
+            times_s[bound] += time_s
+            spec_times_s[bound] += spec_time_s
+            amounts[bound] += amount
+        return cls(terms, sum([term.time_s for term in terms]), times_s, spec_times_s, amounts)
 
     @property
     def mfu(self) -> Any:
         """Arithmetic done, each at its own printed rate, as a share of the step."""
-        return self.spec_time_s(Bound.COMPUTE) / self.time_s
+        return self.spec_time_s_by_bound[Bound.COMPUTE] / self.time_s
 
     @property
     def mbu(self) -> Any:
         """Bytes moved at the printed bandwidth, as a share of the step."""
-        return self.spec_time_s(Bound.MEMORY) / self.time_s
+        return self.spec_time_s_by_bound[Bound.MEMORY] / self.time_s
 
     @property
     def arithmetic_intensity_flop_per_byte(self) -> Any:
         """FLOP of all compute terms over bytes of all memory terms."""
-        return self.work[Bound.COMPUTE].amount / self.work[Bound.MEMORY].amount
+        return self.amount_by_bound[Bound.COMPUTE] / self.amount_by_bound[Bound.MEMORY]
 
     @property
     def bound(self) -> Bound:
         """The kind of limit with the most seconds."""
-        return max(Bound, key=lambda bound: self.work[bound].time_s)
+        return max(BOUNDS, key=self.time_s_by_bound.__getitem__)
+
+
+BOUNDS = tuple(Bound)
 
 
 def expert_coverage_fraction(tokens: Any, *, expert_count: int, experts_per_token: int) -> Any:

@@ -68,8 +68,8 @@ def test_a_step_is_never_faster_than_either_arm_of_the_roofline(question: Questi
     costs = costs_of(model_slug, accelerator_slug, layout=layout, scheme=scheme)
     for parameters in (ROOFLINE, StepParameters.fitted("vllm")):
         step = decode_curve(costs, parameters, context_tokens=context).step(batch)
-        assert step.time_s >= step.spec_time_s(Bound.MEMORY)
-        assert step.time_s >= step.spec_time_s(Bound.COMPUTE)
+        assert step.time_s >= step.spec_time_s_by_bound[Bound.MEMORY]
+        assert step.time_s >= step.spec_time_s_by_bound[Bound.COMPUTE]
         assert 0 < step.mfu <= 1
         assert 0 < step.mbu <= 1
 
