@@ -8,10 +8,10 @@ from sqlmodel import Session
 
 from service.api.benchmark_runs import RunId, checked
 from service.api.dependencies import CatalogueDep
+from service.api.estimate_document import estimate
 from service.api.estimate_schemas import AnswerModel, EstimateRead, EvidenceRunRead
 from service.api.evidence_document import MEASURES, leant_on
 from service.api.problems import problem_responses
-from service.api.sizing_document import estimate
 from service.api.strict_json import StrictJsonRoute
 from service.catalogue.benchmarks import UnknownBenchmarkRun, get_run
 from service.catalogue.live import LiveCatalogue
