@@ -3,6 +3,7 @@
 from datetime import date
 from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import APIRouter, Body, Request, Response
 from pydantic import AfterValidator, Discriminator, Field
 from pydantic_core import to_json
@@ -210,7 +211,14 @@ async def create_sizing(
     catalogue: LiveCatalogue = http.app.state.catalogue  # as a dependency it would cost as much as the search
     known = catalogue.current
     answer = sizing_answer(request, known.snapshot, known.evidence)
-    return Response(to_json(answer), media_type="application/json")
+    return Response(_as_json(answer), media_type="application/json")
+
+
+def _as_json(answer: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(answer)
+    except orjson.JSONEncodeError:  # a whole number of more than 64 bits, of a config that no machine holds
+        return to_json(answer)
 
 
 def sizing_answer(request: SizingRequest, snapshot: Snapshot, evidence: Evidence | None) -> dict[str, Any]:

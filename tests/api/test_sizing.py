@@ -73,6 +73,15 @@ def test_a_config_with_a_bare_infinity_is_read(client: TestClient) -> None:
     assert answer.json()["inputs"]["model_revision"] is None
 
 
+def test_bytes_beyond_64_bits_are_written_to_the_last_digit(client: TestClient) -> None:
+    widths = {"num_hidden_layers": 2000, "num_attention_heads": 8192, "num_key_value_heads": 8192, "head_dim": 4096}
+    config = LLAMA_8B_CONFIG | widths | {"max_position_embeddings": 200_000_000, "torch_dtype": "float32"}
+    lengths = {"isl_tokens": 100_000_000, "osl_tokens": 100_000_000}
+    document = sized(client, model={"config": config}, parallelism={"tp": 1}, workload=lengths)
+    keys_and_values = 2 * 8192 * 4096 * 4 * 2000  # bytes of one token in fp32
+    assert document["memory_fit"]["engine"]["needed_bytes_per_gpu"] == keys_and_values * 200_000_000
+
+
 COMPUTE = "/precision/compute"
 POOLS: dict[str, Any] = {"prefill": {"worker_count": 2}, "decode": {"worker_count": 1, "tp": 2}}
 DRAFTING = {"method": "mtp", "draft_tokens": 1, "acceptance_length_tokens": 1.5}
