@@ -51,7 +51,7 @@ FITTED: Mapping[str, Fitted] = {
     "prefill_llama_cpp": Fitted(2.84, 0.04, "factor on prefill's matrices, llama.cpp, at an int8 rate of 100 TOPS"),
     "prefill_llama_cpp_hip": Fitted(1.46, 0.06, "factor on that, HIP against CUDA and Metal"),
     "prefill_llama_cpp_vulkan": Fitted(2.60, 0.06, "the same, Vulkan"),
-    "prefill_vector_attention_llama_cpp": Fitted(115.0, 0.12, "inverse efficiency of HIP's fused attention"),
+    "prefill_vector_attention_llama_cpp": Fitted(115.0, 0.12, "inverse efficiency of fused attention, HIP till 2025"),
     "prefill_fill_exponent_llama_cpp": Fitted(0.291, 0.06, "that factor grows as (int8 rate / 100 TOPS)^this"),
     "prefill_score_passes_llama_cpp": Fitted(7.32, 0.08, "passes over attention scores that are not fused"),
     "prefill_pipeline_llama_cpp": Fitted(1.18, 0.03, "pipeline inefficiency of prefill over several devices"),

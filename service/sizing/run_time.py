@@ -152,8 +152,8 @@ _OVERHEAD = SHARES.index("overhead")
 
 def _prefill_parts(terms: RunTerms, numbers: Mapping[str, float], prompts: _Prompts, overhead_s: Any) -> list[Any]:
     """One prompt alone. llama.cpp reads all weights for every 512 tokens and multiplies in int8, on big chips with less
-    of their rate. Without fused attention the scores of every head pass through memory; HIP's fused attention of 2025
-    runs on vector units. Several devices are a pipeline."""
+    of their rate. Without fused attention the scores of every head pass through memory; HIP's fused attention ran on
+    vector units till 2025. Several devices are a pipeline."""
     is_llama_cpp = np.asarray(terms.engine) == LLAMA_CPP
     reads_s = numbers["weights"] * terms.pass_read_s
     experts_s = numbers["weights"] * numbers["expert_weights"] * terms.pass_covered_read_s

@@ -49,6 +49,19 @@ def test_a_run_is_used_where_each_of_its_remarks_is_harmless() -> None:
     assert not is_usable(replace(run, flag=f"{harmless}; accelerator count and load unknown"))
 
 
+def test_sweeps_that_only_a_drafting_configuration_makes_are_no_evidence() -> None:
+    """InferenceX exports do not say which rows drafted; its configurations do, by layout and by concurrency.
+
+    Of SGLang 0.5.9 on B200 in FP8: dsr1-fp8-b200-sglang ends at 64 requests and its twin with multi-token prediction at
+    512 (TP8), and of Qwen3.5-397B only the one with multi-token prediction has TP4 without expert parallelism (pull
+    requests 804 and 897).
+    """
+    drafted = [run for run in published_runs() if (run.flag or "").startswith("speculative decoding (MTP) by its")]
+    assert Counter(run.model for run in drafted) == {"Qwen3.5-397B-A17B": 21, "DeepSeek-R1": 8}
+    assert {(run.tp, run.ep) for run in drafted} == {("4", "1"), ("8", "1")}
+    assert not any(is_usable(run) for run in drafted)
+
+
 def test_mlperf_limits_are_those_of_its_rules() -> None:
     # MLPerf Inference, llama2-70b: Server 2000 ms TTFT and 200 ms TPOT, Interactive 450 and 40, at p99
     limits = {

@@ -59,6 +59,10 @@ def test_the_models_that_people_ask_for_are_shipped() -> None:
         "gpt-oss-120b",
         "gpt-oss-20b",
         "kimi-k2-instruct",
+        "kimi-k2.5",
+        "qwen3.5-397b-a17b",
+        "qwen3.6-27b",
+        "qwen3.6-35b-a3b",
     }
     assert asked <= set(SHIPPED)
     assert len(SHIPPED) >= 75
@@ -125,6 +129,30 @@ def test_shipped_checkpoints_have_their_published_bytes() -> None:
     assert checkpoint_bytes("gpt-oss-20b") == 13_761_264_768
     assert round(checkpoint_bytes("llama-3.1-8b-instruct-fp8") / 2**30, 2) == 8.46
     assert checkpoint_bytes("llama-3.1-8b-instruct-q4-k-m") == 4_912_898_048
+
+
+def test_checkpoints_with_a_drafting_layer_have_their_published_size() -> None:
+    """Published to four digits, the drafting layer among them."""
+
+    def parameters(slug: str) -> int:
+        model = SHIPPED[slug].to_language_model()
+        assert model.mtp is not None
+        return sum(parameter_counts(model.tensors).values()) + model.mtp.parameter_count
+
+    assert round(2 * parameters("qwen3.6-27b") / 1e9, 2) == 55.56  # GB of BF16 files
+    assert round(parameters("qwen3.5-397b-a17b") / 1e9, 1) == 403.4
+
+
+def test_kimi_k25_keeps_all_but_its_routed_experts_in_16_bits() -> None:
+    """By hand: 60 layers of 384 experts of three 7168 x 2048 matrices in 4 bits, with a 16-bit scale for 32 of them.
+
+    The bar of 0.3 % leaves room for the routers (0.04 %), which a list of linear layers may or may not reach.
+    """
+    model = SHIPPED["kimi-k2.5"].to_language_model()
+    experts = 60 * 384 * 3 * 7168 * 2048
+    others = sum(parameter_counts(model.tensors).values()) - experts
+    assert experts == 1_014_686_023_680
+    assert stored_weights(model).total_bytes == pytest.approx(experts * (4 + 16 / 32) / 8 + 2 * others, rel=3e-3)
 
 
 @pytest.mark.parametrize("name", ["llama3.3:70b", "meta-llama/Llama-3.3-70B-Instruct", "deepseek-r1", "llama3.1:8b"])
