@@ -1,10 +1,11 @@
 """What a benchmark run looks like over HTTP: read, listed, written."""
 
-from datetime import date, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
+from service.api.measured_time import existing_day, measured_day
 from service.api.pages import MAX_LIMIT, Page
 from service.api.strict_json import Choice, RequestModel
 from service.catalogue.benchmark_records import PowerScope, RunScenario
@@ -15,7 +16,11 @@ Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
-MeasuredOn = Annotated[str, Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", description="a day, a month or a year")]
+MeasuredOn = Annotated[
+    str,
+    Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", description="a day, a month or a year"),
+    AfterValidator(existing_day),
+]
 
 
 class MetricRead(BaseModel):
@@ -176,7 +181,7 @@ class BenchmarkRunCreate(EngineLimits):
     power_w: Positive | None = Field(None, description="mean over the run, of all that `power_scope` names")
     power_scope: Choice[PowerScope] | None = None
     measured_by: Text | None = None
-    measured_on: MeasuredOn | None = None
+    measured_on: Annotated[MeasuredOn, AfterValidator(measured_day)] | None = None
     source_title: Name | None = None
     source_ref: Name | None = None
     quality_remarks: list[Name] = Field(
@@ -187,8 +192,6 @@ class BenchmarkRunCreate(EngineLimits):
     def _power_says_its_scope(self) -> "BenchmarkRunCreate":
         if (self.power_w is None) != (self.power_scope is None):
             raise ValueError("power_w and power_scope belong together: a watt without its scope cannot be compared")
-        if self.measured_on and len(self.measured_on) == len("2026-12-01"):
-            date.fromisoformat(self.measured_on)
         statistics = {(each.meaning, each.statistic) for each in self.metrics}
         if len(statistics) != len(self.metrics):
             raise ValueError("metrics: one meaning and statistic is given twice")

@@ -4,11 +4,12 @@ import re
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, Discriminator, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Discriminator, Field
 
 from service.api.benchmark_run_document import known_precision
 from service.api.benchmark_run_schemas import Count, EngineLimits, Name, Positive, Text
 from service.api.imported_runs import Said
+from service.api.measured_time import measured_at
 from service.api.problems import named_in_body
 from service.api.request_forms import AsObject, AsWord, word_or_object
 from service.api.strict_json import Choice, RequestModel
@@ -16,6 +17,7 @@ from service.catalogue.snapshot import Snapshot
 from service.errors import Invalid
 from service.imports import Ask, Kind, Metadata, Scenario
 
+Moment = Annotated[Choice[AwareDatetime], AfterValidator(measured_at)]
 UTC_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
@@ -50,8 +52,8 @@ class ImportMetadata(EngineLimits):
     request_rate_per_s: Positive | None = Field(None, description="rate at which requests were sent")
     scenario: Choice[Scenario] | None = Field(None, description="how the load was offered")
     output_tokens_per_s: Positive | None = Field(None, description="of all requests together")
-    started_at: Choice[AwareDatetime] | None = Field(None, description="with its zone: 2026-12-01T09:30:00+01:00")
-    finished_at: Choice[AwareDatetime] | None = Field(None, description="with its zone: 2026-12-01T09:45:00+01:00")
+    started_at: Moment | None = Field(None, description="with its zone: 2026-12-01T09:30:00+01:00")
+    finished_at: Moment | None = Field(None, description="with its zone: 2026-12-01T09:45:00+01:00")
     duration_s: Positive | None = Field(None, description="from the first request to the last answer")
     failed_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
         None, description="requests that failed; 0 where none did"

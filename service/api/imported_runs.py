@@ -6,10 +6,11 @@ warning, when there is none.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
+from service.api.measured_time import is_to_come
 from service.catalogue.benchmark_records import (
     BenchmarkRun,
     Details,
@@ -22,6 +23,7 @@ from service.catalogue.snapshot import Snapshot, SnapshotAccelerator, SnapshotLa
 from service.catalogue.tables import Origin
 from service.errors import Invalid, ServiceError
 from service.imports import ImportedRun, Kind, Mlperf, Power, QualityFlag
+from service.imports.completion import zoned
 
 LARGEST_COUNT = 2**31 - 1
 # Flags that say what was left out of the record, and nothing against the figures that are in it.
@@ -66,6 +68,7 @@ def stored_run(
     run: ImportedRun, *, kind: Kind | None, said: Said, snapshot: Snapshot
 ) -> tuple[BenchmarkRun, list[str]]:
     """The run without its place (id, file, revision), and warnings. ``Invalid`` where a figure cannot be stored."""
+    _refuse_time_to_come(run)
     warnings: list[str] = []
     accelerator = _record(snapshot, "accelerator", run.accelerator_name, said.accelerator, warnings)
     model = _record(snapshot, "model", run.model_name, said.model, warnings)
@@ -226,6 +229,16 @@ def _layout(run: ImportedRun) -> str | None:
     if run.prefill_gpu_count and run.decode_gpu_count:
         return run.layout or f"P{run.prefill_gpu_count}/D{run.decode_gpu_count} GPUs"
     return None
+
+
+def _refuse_time_to_come(run: ImportedRun) -> None:
+    """A clock reading whose zone nobody said is taken for UTC."""
+    dated = zoned(run, timedelta())
+    for moment in (dated.started_at, dated.finished_at):
+        if moment and is_to_come(moment):
+            raise Invalid(
+                f"it was measured at {moment.isoformat()}, which lies in the future: correct the time in the file"
+            )
 
 
 def _measured_on(run: ImportedRun) -> str | None:

@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,9 @@ def test_a_record_that_the_file_names_otherwise_than_the_caller_is_warned_of(cli
             "invalid_value",
             "/metadata/finished_at",
         ),
+        ({**KNOWN, "started_at": "2190-01-01T00:00:00Z"}, 422, "request_invalid", "/metadata/started_at"),
+        ({**KNOWN, "started_at": "0001-01-01T00:00:00+14:00"}, 422, "request_invalid", "/metadata/started_at"),
+        ({**KNOWN, "finished_at": "9999-12-31T23:00:00-12:00"}, 422, "request_invalid", "/metadata/finished_at"),
         ('{"gpu_count": NaN}', 400, "malformed_body", "/metadata/gpu_count"),
         ('{"gpu_count": 4, "gpu_count": 8}', 400, "malformed_body", "/metadata"),
         ("not json", 400, "malformed_body", "/metadata"),
@@ -229,6 +233,17 @@ def test_metadata_that_cannot_be_meant_is_a_problem_of_the_whole_import(
     if pointer is not None:
         assert document["errors"][0]["pointer"] == pointer
     assert users_runs(client) == []
+
+
+def test_a_run_of_the_future_is_refused_beyond_a_day_of_clocks_that_differ(client: TestClient) -> None:
+    def dated(days: int) -> bytes:
+        """Of a run that ended so many days from now."""
+        return json.dumps({**VLLM_SERVE, "date": f"{datetime.now(UTC) + timedelta(days):%Y%m%d-%H%M%S}"}).encode()
+
+    (refused,) = assert_problem(send(client, ("serve.json", dated(2))), 422, "nothing_stored")["files"]
+    assert "lies in the future: correct the time in the file" in refused["reason"]
+    assert send(client, ("serve.json", dated(0))).status_code == 201
+    assert len(users_runs(client)) == 1
 
 
 @pytest.mark.parametrize(

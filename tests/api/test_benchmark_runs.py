@@ -85,6 +85,10 @@ def test_an_id_that_is_none_is_unknown(client: TestClient, run_id: str) -> None:
         ({"engine": "v\u0000llm"}, "/engine"),
         ({"conncurrency": 4}, "/conncurrency"),
         ({"power_w": 700.0}, ""),
+        ({"measured_on": "2026-13"}, "/measured_on"),
+        ({"measured_on": "2026-02-30"}, "/measured_on"),
+        ({"measured_on": "2190-01-01"}, "/measured_on"),
+        ({"measured_on": "2190"}, "/measured_on"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_field(
