@@ -18,10 +18,10 @@ JSON_SIGNS: tuple[tuple[Kind, frozenset[str]], ...] = (
     (Kind.LLAMA_BENCH_JSON, frozenset({"n_prompt", "n_gen", "avg_ts"})),
     (Kind.LLAMA_BATCHED_JSON, frozenset({"speed_pp", "speed_tg", "pl"})),
     (Kind.SGLANG_ONE_BATCH, frozenset({"prefill_latency", "batch_size"})),
+    (Kind.VLLM_SERVE, frozenset({"num_prompts", "request_rate", "tokenizer_id"})),  # may name a dataset, too
     (Kind.SGLANG_SERVING, frozenset({"dataset_name", "random_input_len"})),
     (Kind.SGLANG_SERVING, frozenset({"dataset_name", "max_concurrency", "backend", "request_rate"})),
     (Kind.SGLANG_SERVING, frozenset({"input_throughput", "output_throughput"})),
-    (Kind.VLLM_SERVE, frozenset({"num_prompts", "request_rate", "tokenizer_id"})),
     (Kind.VLLM_SERVE, frozenset({"request_throughput", "output_throughput", "total_input_tokens"})),
     (Kind.VLLM_LATENCY, frozenset({"avg_latency", "percentiles"})),
     (Kind.VLLM_LATENCY, frozenset({"avg_latency", "latencies"})),

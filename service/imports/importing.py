@@ -71,7 +71,8 @@ def import_file(
 ) -> FileReport:
     """The report of one file; that of a zip has a report for each file in it.
 
-    ``stream`` must be seekable. ``kind`` states what is otherwise told by the content.
+    ``stream`` must be seekable. ``kind`` states what is otherwise told by the content; where the content tells another,
+    the file is refused.
     """
     reports = import_files([(name, stream)], kind=kind, metadata=metadata)
     if len(reports) == 1 and reports[0].name == plain_name(name):
@@ -110,7 +111,7 @@ def import_files(
 def _read_upload(name: str, stream: BinaryIO, kind: Kind | None) -> list[FileRead]:
     stream.seek(0)
     head = stream.read(HEAD_BYTES)
-    if (kind or detect_kind(name, head)) is not Kind.ZIP:
+    if Kind.ZIP not in (kind, detect_kind(name, head)):
         return [_read_file(name, stream, kind)]
     digest = content_digest(stream)
     found = []
@@ -132,11 +133,14 @@ def _read_file(name: str, stream: BinaryIO, kind: Kind | None, *, in_archive: bo
     digest = content_digest(stream)
     head = stream.read(HEAD_BYTES)
     stream.seek(0)
-    kind = kind or detect_kind(name, head)
+    detected = detect_kind(name, head)
+    stated, kind = kind, kind or detected
     read = FileRead(name, kind, digest)
     try:
         if not head.strip():
             raise Refused("the file is empty")
+        if stated and detected and stated is not detected:
+            raise Refused(f"it looks like {detected}, not like the {stated} that is stated: leave `kind` out")
         if kind is None:
             raise Refused("no known tool writes such a file; state its `kind` if one does")
         if kind is Kind.ZIP and in_archive:

@@ -126,6 +126,29 @@ def test_a_kind_stated_wrongly_gives_a_report(kind: Kind, content: bytes) -> Non
     assert report.reason
 
 
+def test_a_kind_that_the_content_contradicts_is_refused_and_the_likely_one_named() -> None:
+    for content in (SERVE.encode(), zipped(serve__json=SERVE.encode())):
+        report = read(content, kind=Kind.SGLANG_SERVING)
+        (refused,) = report.members or (report,)
+        assert not refused.accepted
+        assert refused.reason == (
+            "it looks like vllm-bench-serve, not like the sglang-bench-serving that is stated: leave `kind` out"
+        )
+    assert only_run(read(SERVE, kind=Kind.VLLM_SERVE)).engine == "vllm"
+    with (SAMPLES / "sglang-serving-0.5.5.jsonl").open("rb") as stream:
+        assert "looks like sglang" in str(import_file("serve.jsonl", stream, kind=Kind.VLLM_SERVE).reason)
+
+
+def test_the_files_of_a_zip_are_of_the_kind_that_is_stated() -> None:
+    bare = b'{"completed": 24, "mean_tpot_ms": 7.25, "output_throughput": 384.0}'
+    assert not read(zipped(a__json=bare)).accepted
+    assert read(zipped(a__json=bare), kind=Kind.VLLM_SERVE).members[0].kind is Kind.VLLM_SERVE
+
+
+def test_a_dataset_that_a_caller_of_vllm_named_makes_no_sglang_of_it() -> None:
+    assert read(vllm_serve(dataset_name="sharegpt")).kind is Kind.VLLM_SERVE
+
+
 @given(st.binary(max_size=400), st.sampled_from(list(Kind)))
 def test_no_bytes_raise_anything(content: bytes, kind: Kind) -> None:
     read(content, kind=kind)
