@@ -3,6 +3,7 @@
 The API and the command line import alike.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -167,10 +168,7 @@ def _not_taken_over(runs: Iterable[ImportedRunRead]) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for run in runs:
         if run.not_taken_over:
-            told = (
-                f"{each.field} {each.sent} (stored: {'unknown' if each.stored is None else each.stored})"
-                for each in run.not_taken_over
-            )
+            told = (f"{each.field} {_shown(each.sent)} (stored: {_shown(each.stored)})" for each in run.not_taken_over)
             alike.setdefault(", ".join(told), []).append(run.id)
     for differences, ids in alike.items():
         are, stay, them = ("are", "stay as they are", "them") if len(ids) > 1 else ("is", "stays as it is", "it")
@@ -178,6 +176,17 @@ def _not_taken_over(runs: Iterable[ImportedRunRead]) -> Iterator[str]:
             f"{', '.join(ids)} {are} stored already and {stay}; not taken over: {differences}; to store that, delete "
             f"{them} and import the file again"
         )
+
+
+def _shown(value: str | float | None) -> str:
+    """As JSON has it, a text without its quotes.
+
+    >>> _shown(True), _shown(32.0), _shown(0.25), _shown("0.33.0"), _shown(None)
+    ('true', '32', '0.25', '0.33.0', 'unknown')
+    """
+    if value is None or isinstance(value, str):
+        return value or "unknown"
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _read_of(file: _File, *, any_stored: bool) -> ImportedFileRead:

@@ -105,7 +105,7 @@ def test_better_metadata_for_a_stored_file_is_reported_as_not_taken_over_until_t
     (said,) = (warning for warning in file["warnings"] if "stored already" in warning)
     assert said == (
         f"{first}, {second} are stored already and stay as they are; not taken over: engine_version 0.33.0 (stored: "
-        "unknown), prefix_caching False (stored: unknown), max_num_seqs 256 (stored: unknown), started_at "
+        "unknown), prefix_caching false (stored: unknown), max_num_seqs 256 (stored: unknown), started_at "
         "2026-12-01T19:55:51+01:00 (stored: 2026-12-01T19:55:51), finished_at 2026-12-01T19:55:53+01:00 (stored: "
         "2026-12-01T19:55:53); to store that, delete them and import the file again"
     )
