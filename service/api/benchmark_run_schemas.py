@@ -11,11 +11,13 @@ from service.api.strict_json import Choice, RequestModel
 from service.catalogue.benchmark_records import PowerScope, RunScenario
 from service.catalogue.tables import RUN_FACETS, Origin
 from service.imports import Meaning
+from service.sizing.engines.engine import plain_version
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
+EngineVersion = Annotated[Text, AfterValidator(plain_version)]
 MeasuredOn = Annotated[
     str,
     Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", description="a day, a month or a year"),
@@ -163,7 +165,7 @@ class BenchmarkRunCreate(EngineLimits):
     compute: Text | None = None
     node_count: Count | None = None
     engine: Text | None = None
-    engine_version: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
+    engine_version: Annotated[EngineVersion, Field(max_length=100)] | None = None
     tp: Count | None = None
     pp: Count | None = None
     ep: Count | None = None
@@ -237,7 +239,7 @@ class RunFilters(BaseModel):
     kv_cache: Texts = Field([], description="precision of the KV cache")
     compute: Texts = Field([], description="precision of the arithmetic")
     engine: Texts = Field([], description="in lower case, such as vllm")
-    engine_version: Texts = Field([], description="such as 0.33.0")
+    engine_version: Annotated[list[EngineVersion], Field(max_length=50)] = Field([], description="such as 0.33.0")
     gpu_count: Counts = Field([], description="GPUs that the run was on")
     node_count: Counts = Field([], description="machines that the GPUs are in")
     tp: Counts = Field([], description="tensor parallelism")

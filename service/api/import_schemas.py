@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Discriminator, Field
 
 from service.api.benchmark_run_document import known_precision
-from service.api.benchmark_run_schemas import Count, EngineLimits, Name, Positive, Text
+from service.api.benchmark_run_schemas import Count, EngineLimits, EngineVersion, Name, Positive, Text
 from service.api.imported_runs import Said
 from service.api.measured_time import measured_at
 from service.api.problems import named_in_body
@@ -39,7 +39,7 @@ class ImportMetadata(EngineLimits):
     model: Name | None = Field(None, description="slug, alias or Hub name")
     precision: PrecisionOf | None = Field(None, description="of the weights, or of weights, KV cache and compute")
     engine: Text | None = Field(None, description="such as vllm")
-    engine_version: Text | None = Field(None, description="such as 0.33.0")
+    engine_version: EngineVersion | None = Field(None, description="such as 0.33.0, of llama.cpp the build: b5000")
     tool_version: Text | None = Field(None, description="of the benchmark tool")
     tp: Count | None = Field(None, description="tensor parallelism")
     pp: Count | None = Field(None, description="pipeline parallelism")

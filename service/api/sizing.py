@@ -35,6 +35,7 @@ from service.errors import (
 )
 from service.sizing.architectures import language_model_from_config
 from service.sizing.energy import PowerScope
+from service.sizing.engines.engine import plain_version
 from service.sizing.language_model import LanguageModel
 from service.sizing.plan import size
 from service.sizing.precision import Density, Precision
@@ -55,7 +56,7 @@ router = APIRouter(route_class=StrictJsonRoute, tags=["sizing"])
 Positive = Annotated[float, Field(ge=1e-9, le=1e15)]
 Watts = Annotated[float, Field(ge=1, le=1e6)]
 Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
-RELEASE = r"^v?[0-9]{1,9}(\.[0-9]{1,9}){0,5}[A-Za-z0-9.+_-]{0,30}$"
+RELEASE = r"^[vb]?[0-9]{1,9}(\.[0-9]{1,9}){0,5}[A-Za-z0-9.+_-]{0,30}$"
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -117,7 +118,9 @@ class EngineRequest(RequestModel):
     """A flag left out takes the engine version's own default on the device."""
 
     name: Name | None = None
-    version: Annotated[str, Field(min_length=1, max_length=64, pattern=RELEASE)] | None = None
+    version: (
+        Annotated[str, Field(min_length=1, max_length=64, pattern=RELEASE), AfterValidator(plain_version)] | None
+    ) = Field(None, description="such as 0.33.0, of llama.cpp the build, such as b5000")
     memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len_tokens: Tokens | None = None
     max_num_batched_tokens: Tokens | None = None

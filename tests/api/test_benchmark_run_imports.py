@@ -193,6 +193,11 @@ def test_a_name_that_only_the_file_says_is_kept_as_a_name_with_a_warning(client:
     assert users_runs(client)[0]["model_name"] == VLLM_SERVE["model_id"]
 
 
+def test_a_build_that_is_said_as_a_tag_is_the_build_that_a_file_numbers(client: TestClient) -> None:
+    (file,) = send(client, ("serve.json", SERVE), metadata={**KNOWN, "engine_version": "b5000"}).json()["files"]
+    assert client.get(f"/benchmark-runs/{file['runs'][0]['id']}").json()["engine_version"] == "5000"
+
+
 def test_a_record_that_the_file_names_otherwise_than_the_caller_is_warned_of(client: TestClient) -> None:
     content = json.dumps({**VLLM_SERVE, "model_id": "gpt-oss-20b"}).encode()
     (file,) = send(client, ("serve.json", content)).json()["files"]

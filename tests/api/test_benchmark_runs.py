@@ -56,6 +56,14 @@ def test_the_very_same_run_again_is_answered_and_not_stored(client: TestClient) 
     assert other.json()["id"] != first.json()["id"]
 
 
+def test_a_release_is_stored_and_found_by_one_name_however_it_is_written(client: TestClient) -> None:
+    tagged = client.post("/benchmark-runs", json={**RUN, "engine": "llama.cpp", "engine_version": "b5000"})
+    again = client.post("/benchmark-runs", json={**RUN, "engine": "llama.cpp", "engine_version": "5000"})
+    assert (tagged.status_code, again.status_code) == (201, 200)
+    assert tagged.json()["engine_version"] == "5000"
+    assert listed(client, engine_version="b5000", origin="user")["items"] == [tagged.json()]
+
+
 def test_deleting_takes_a_users_run_away_and_refuses_a_shipped_one_with_the_reason(client: TestClient) -> None:
     mine = client.post("/benchmark-runs", json=RUN).json()["id"]
     assert client.delete(f"/benchmark-runs/{mine}").status_code == 204

@@ -155,6 +155,17 @@ def test_an_unknown_name_lists_what_begins_alike_and_substitutes_nothing(client:
     assert "gb200-nvl72" in problem["detail"]
 
 
+def test_a_build_of_llama_cpp_may_be_written_as_its_tag(client: TestClient) -> None:
+    """b5150 is the first build whose rules keep the latent of MLA, one before it still keeps every head."""
+    engines = [{"name": "llama.cpp", "version": version} for version in ("5150", "b5150", "b5149")]
+    build, tag, earlier = (
+        sized(client, accelerator="h200-sxm", engine=engine)["inputs"]["engine"] for engine in engines
+    )
+    assert build == tag
+    assert (tag["version"], tag["rules_of_version"]) == ("5150", "5150")
+    assert earlier["rules_of_version"] == "4800"
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_number_that_is_none_is_refused(client: TestClient, number: str) -> None:
     body = f'{{"model": "llama-3.3-70b-instruct", "accelerator": "gb200", "target": {{"tpot_s": {number}}}}}'

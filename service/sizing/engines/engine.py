@@ -131,7 +131,17 @@ class Engine:
         return self.computed_fraction(device, batching)
 
 
-NUMBERS = re.compile(r"v?([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
+TAG = re.compile(r"[vb](?=[0-9])")
+NUMBERS = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
+
+
+def plain_version(version: str) -> str:
+    """Without the letter that tags begin with, so that a release has one name.
+
+    >>> plain_version("v0.9.1"), plain_version("b5000"), plain_version("beta")  # llama.cpp counts builds
+    ('0.9.1', '5000', 'beta')
+    """
+    return version[1:] if TAG.match(version) else version
 
 
 @lru_cache(maxsize=256)
@@ -143,5 +153,5 @@ def version_key(version: str) -> tuple[int, ...]:
     >>> version_key("0.5.10.post1") > version_key("0.5.9"), version_key("v0.9") == version_key("0.9.0+cu121")
     (True, True)
     """
-    found = NUMBERS.match(version)
+    found = NUMBERS.match(plain_version(version))
     return tuple(int(number or 0) for number in found.groups()) if found else ()
