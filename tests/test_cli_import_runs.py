@@ -105,6 +105,7 @@ def test_a_refused_file_is_said_and_ends_with_one(
         (["a.json", "--scenario", "closed"], "sizing: --scenario: Input should be 'single_stream'"),
         (["a.json", "--started-at", "2026-12-01T09:30:00"], "sizing: --started-at: Input should have timezone"),
         (["a.json", "--nobody-knows", "colour"], "sizing: --nobody-knows: Input should be 'accelerator'"),
+        (["a.json", "--utc-offset", "CET"], "sizing: --utc-offset: it is not written as it should be, such as +01:00"),
         (["--watch", "nowhere"], "nowhere is no folder"),
     ],
 )

@@ -14,6 +14,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from service.api.dependencies import CatalogueDep
+from service.api.explained_errors import explained
 from service.api.import_schemas import ImportedFileRead, ImportMetadata, ImportReport
 from service.api.problems import (
     MalformedBody,
@@ -25,7 +26,6 @@ from service.api.problems import (
 )
 from service.api.run_importing import import_runs
 from service.api.strict_json import StrictJsonRoute, read_json
-from service.api.unknown_fields import explained
 from service.catalogue.live import LiveCatalogue
 from service.errors import Invalid
 
@@ -132,7 +132,7 @@ def _metadata(part: UploadFile | str) -> ImportMetadata:
     try:
         return ImportMetadata.model_validate(read_json(body))
     except ValidationError as error:
-        found = explained(error.errors(include_url=False, include_input=False), ImportMetadata)
+        found = (explained(each, ImportMetadata) for each in error.errors(include_url=False, include_input=False))
         raise RequestValidationError([{**each, "loc": ("body", "metadata", *each["loc"])} for each in found]) from None
     except MalformedBody as error:
         raise MalformedBody(f"metadata: {error.detail}", path=("metadata", *(error.path or ()))) from None

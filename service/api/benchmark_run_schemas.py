@@ -20,7 +20,7 @@ Positive = Annotated[float, Field(gt=0, le=1e15)]
 EngineVersion = Annotated[Text, AfterValidator(plain_version)]
 MeasuredOn = Annotated[
     str,
-    Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", description="a day, a month or a year"),
+    Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", description="a day, a month or a year", examples=["2026-12-01"]),
     AfterValidator(existing_day),
 ]
 
@@ -146,9 +146,9 @@ class EngineLimits(RequestModel):
 
 
 class MetricWrite(RequestModel):
-    meaning: Choice[Meaning] = Field(description="the unit ends the name")
-    statistic: str = Field("mean", pattern=r"^(overall|mean|std|min|max|p\d{1,2}(\.\d{1,3})?)$")
-    value: Positive
+    meaning: Choice[Meaning] = Field(description="the unit ends the name", examples=["tpot_s"])
+    statistic: str = Field("mean", pattern=r"^(overall|mean|std|min|max|p\d{1,2}(\.\d{1,3})?)$", examples=["p50"])
+    value: Positive = Field(examples=[0.0191])
     source_key: Text | None = None
 
 

@@ -22,7 +22,7 @@ UTC_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
 class PrecisionSaid(RequestModel):
-    weights: Text | None = Field(None, description="of the weights, such as fp8 or awq-int4")
+    weights: Text | None = Field(None, description="of the weights, such as fp8 or awq-int4", examples=["fp8"])
     kv_cache: Text | None = Field(None, description="of the KV cache, such as fp8")
     compute: Text | None = Field(None, description="of the arithmetic, such as bf16")
 
@@ -60,7 +60,7 @@ class ImportMetadata(EngineLimits):
     )
     speculation: Text | None = Field(None, description="method of speculative decoding, or none")
     prefix_caching: bool | None = Field(None, description="whether the engine reused the caches of like beginnings")
-    utc_offset: Annotated[str, Field(pattern=r"^[+-]([01]\d|2[0-3]):[0-5]\d$")] | None = Field(
+    utc_offset: Annotated[str, Field(pattern=r"^[+-]([01]\d|2[0-3]):[0-5]\d$", examples=["+01:00"])] | None = Field(
         None, description="of clock readings that files state without a zone, such as +02:00"
     )
     measured_by: Text | None = Field(None, description="who measured")

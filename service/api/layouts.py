@@ -18,7 +18,7 @@ Ranks = Annotated[int, Field(ge=1, le=1024)]
 class ParallelismRequest(RequestModel):
     """Of one replica: tp x pp x dp devices, ep among them."""
 
-    tp: Ranks = 1
+    tp: Ranks = Field(1, examples=[2])
     pp: Ranks = 1
     ep: Ranks = 1
     dp: Ranks = 1

@@ -15,6 +15,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from service import errors
+from service.api.explained_errors import plain_message
 from service.api.problems import (
     REQUEST_ID_KEY,
     DatabaseUnavailable,
@@ -57,7 +58,7 @@ async def _on_service_error(request: Request, error: Exception) -> Response:
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - the handler is registered for this class only
-    field_errors = [_field_error(each["loc"], each["msg"]) for each in error.errors()[:100]]
+    field_errors = [_field_error(each["loc"], plain_message(each)) for each in error.errors()[:100]]
     first = field_errors[0]
     where = first.get("pointer") or first.get("parameter") or "the body"
     more = f" (and {len(field_errors) - 1} more, see errors)" if len(field_errors) > 1 else ""
@@ -73,7 +74,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 def _field_error(location: Sequence[str | int], message: str) -> dict[str, str]:
     place, *path = (part for part in location if part not in UNION_TAGS)
-    detail = message.removeprefix("Value error, ")[:LONGEST_DETAIL]
+    detail = message[:LONGEST_DETAIL]
     if place == "body":
         return {"pointer": json_pointer(path), "detail": detail}
     return {"parameter": ".".join(str(part)[:200] for part in path), "detail": detail}

@@ -65,7 +65,9 @@ def _calendar_date(text: str) -> str:
     return date.fromisoformat(text).isoformat()
 
 
-CalendarDate = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_calendar_date)]
+CalendarDate = Annotated[
+    str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", examples=["2026-12-01"]), AfterValidator(_calendar_date)
+]
 
 
 class GivenConfig(RequestModel):
@@ -73,7 +75,9 @@ class GivenConfig(RequestModel):
 
 
 class PrecisionRequest(RequestModel):
-    weights: Name | None = Field(None, description="numeric format or scheme of a checkpoint; left out, its own")
+    weights: Name | None = Field(
+        None, description="numeric format or scheme of a checkpoint; left out, its own", examples=["fp8"]
+    )
     kv_cache: Choice[Precision] | None = Field(
         None, description="fp32, bf16, fp16, fp8 or int8; left out, the checkpoint's or the engine's default"
     )
@@ -83,8 +87,8 @@ class PrecisionRequest(RequestModel):
 
 
 class LengthPercentiles(RequestModel):
-    p50: Tokens
-    p95: Tokens
+    p50: Tokens = Field(examples=[1024])
+    p95: Tokens = Field(examples=[4096])
 
 
 LengthRequest = Annotated[
@@ -95,7 +99,7 @@ LengthRequest = Annotated[
 
 
 class WorkloadRequest(RequestModel):
-    isl_tokens: LengthRequest | None = None
+    isl_tokens: LengthRequest | None = Field(None, examples=[1024])
     osl_tokens: LengthRequest | None = None
     profile: Literal["1k-1k", "1k-8k", "8k-1k"] | None = Field(
         None, description="input and output of the InferenceX profiles, in place of both lengths"
@@ -109,7 +113,7 @@ class WorkloadRequest(RequestModel):
 
 
 class TargetRequest(RequestModel):
-    ttft_s: Positive | None = None
+    ttft_s: Positive | None = Field(None, examples=[2.0])
     tpot_s: Positive | None = None
     statistic: Choice[Statistic] | None = Field(None, description="left out, p50")
 
@@ -117,10 +121,10 @@ class TargetRequest(RequestModel):
 class EngineRequest(RequestModel):
     """A flag left out takes the engine version's own default on the device."""
 
-    name: Name | None = None
+    name: Name | None = Field(None, examples=["vllm"])
     version: (
         Annotated[str, Field(min_length=1, max_length=64, pattern=RELEASE), AfterValidator(plain_version)] | None
-    ) = Field(None, description="such as 0.33.0, of llama.cpp the build, such as b5000")
+    ) = Field(None, description="of llama.cpp the build, such as b5000", examples=["0.33.0"])
     memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len_tokens: Tokens | None = None
     max_num_batched_tokens: Tokens | None = None
@@ -141,13 +145,13 @@ class EngineRequest(RequestModel):
 class SpeculationRequest(RequestModel):
     """A step verifies ``draft_tokens + 1`` positions and yields ``acceptance_length_tokens`` of them on average."""
 
-    method: Literal["mtp", "eagle", "ngram"]
-    draft_tokens: int = Field(ge=1, le=64)
-    acceptance_length_tokens: float = Field(ge=1, le=65)
+    method: Literal["mtp", "eagle", "ngram"] = Field(examples=["mtp"])
+    draft_tokens: int = Field(ge=1, le=64, examples=[3])
+    acceptance_length_tokens: float = Field(ge=1, le=65, examples=[2.1])
 
 
 class PowerRequest(RequestModel):
-    limit_w_per_gpu: Watts | None = None
+    limit_w_per_gpu: Watts | None = Field(None, examples=[700])
     pue: Annotated[float, Field(ge=1, le=5)] | None = None
     scope: Choice[PowerScope] = PowerScope.ACCELERATOR
 
@@ -155,7 +159,7 @@ class PowerRequest(RequestModel):
 class EconomicsRequest(RequestModel):
     """Prices are the caller's; there is no default."""
 
-    usd_per_gpu_h: Positive
+    usd_per_gpu_h: Positive = Field(examples=[3.0])
     usd_per_kwh: Positive | None = Field(None, description="left out, energy is not in the cost")
     on: CalendarDate | None = Field(None, description="date of the prices")
 
@@ -166,9 +170,9 @@ class SizingRequest(RequestModel):
     model: Annotated[
         Annotated[Name, AsWord] | Annotated[GivenConfig, AsObject],
         Discriminator(word_or_object),
-        Field(description="a slug, an alias, or a config.json under `config`"),
+        Field(description="a slug, an alias, or a config.json under `config`", examples=["gpt-oss-120b"]),
     ]
-    accelerator: Name = Field(description="a slug or an alias")
+    accelerator: Name = Field(description="a slug or an alias", examples=["gb200-nvl72"])
     precision: PrecisionRequest = PrecisionRequest()
     density: Choice[Density] = Density.DENSE
     parallelism: LayoutRequest = "auto"

@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.api.explained_errors import explained
 from service.api.problems import MalformedBody, MediaTypeNotSupported
-from service.api.unknown_fields import explained, known_fields, unknown_field
+from service.api.unknown_fields import known_fields, unknown_field
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
@@ -132,6 +133,7 @@ class StrictJsonRoute(APIRoute):
         answer = super().get_route_handler()
         parameters = list(_query_parameters(self.dependant))
         form = self.body_field.field_info.annotation if self.body_field else None
+        forms = {"body": form, "query": tuple(each.field_info.annotation for each in self.dependant.query_params)}
 
         async def handler(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
@@ -142,7 +144,9 @@ class StrictJsonRoute(APIRoute):
             try:
                 return await answer(strict)
             except RequestValidationError as error:
-                raise RequestValidationError(explained(error.errors(), form)) from None
+                raise RequestValidationError(
+                    [explained(each, forms.get(each["loc"][0])) for each in error.errors()]
+                ) from None
 
         return handler
 

@@ -1,24 +1,14 @@
 """A field or parameter that nobody knows is refused, and the refusal says which one is meant, or which there are."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-EXTRA = "extra_forbidden"  # pydantic's type of the error, which says no more
-UNKNOWN = "unknown_field"  # the same once it is explained
+UNKNOWN = "unknown_field"  # of the error, as pydantic's types are
 LONGEST_NAME = 100
-
-
-def explained(errors: Iterable[Mapping[str, Any]], form: Any) -> list[dict[str, Any]]:
-    """Pydantic's errors about a document of that form, those on unknown fields saying what is known at their place."""
-    return [
-        {**each, **unknown_field(each["loc"], known_fields(form, each["loc"][:-1]))}
-        if each["type"] == EXTRA
-        else dict(each)
-        for each in errors
-    ]
 
 
 def unknown_field(location: Sequence[str | int], known: Sequence[str]) -> dict[str, Any]:
@@ -46,8 +36,7 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
 
 def known_fields(form: Any, path: Iterable[str | int] = ()) -> list[str]:
-    """The fields of the models that may stand there. What names no field, as an index or the tag of a form, is passed.
-
+    """
     >>> class Layout(BaseModel):
     ...     tp: int
     >>> class Question(BaseModel):
@@ -55,6 +44,11 @@ def known_fields(form: Any, path: Iterable[str | int] = ()) -> list[str]:
     >>> known_fields(Question), known_fields(Question, ("layouts", 0))
     (['layouts'], ['tp'])
     """
+    return list(fields_at(form, path))
+
+
+def fields_at(form: Any, path: Iterable[str | int]) -> dict[str, FieldInfo]:
+    """Of the models that may stand there. What names no field, as an index or the tag of a form, is passed."""
     models = list(_models(form))
     for part in path:
         models = [
@@ -63,12 +57,12 @@ def known_fields(form: Any, path: Iterable[str | int] = ()) -> list[str]:
             if part in model.model_fields
             for below in _models(model.model_fields[str(part)].annotation)
         ] or models
-    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+    return {name: field for model in models for name, field in model.model_fields.items()}
 
 
 def _models(form: Any) -> Iterator[type[BaseModel]]:
-    """The form itself, or the members of a union or list, as far as they are models."""
+    """The form itself, or the members of a union or list or of several forms, as far as they are models."""
     if isinstance(form, type) and issubclass(form, BaseModel):
         yield form
-    for part in get_args(form):
+    for part in form if isinstance(form, tuple) else get_args(form):
         yield from _models(part)

@@ -32,7 +32,7 @@ from service.sizing.precision import Density, Precision
 SHIPPED_RECORDS = Path(__file__).parent / "data" / "accelerators"
 USABLE_OF_PRINTED_LIMIT = 1.08  # 2**30 / 10**9 = 1.0737: a driver's GiB against a page's GB
 
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,62}[a-z0-9])?$")]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,62}[a-z0-9])?$", examples=["gb200-nvl72"])]
 
 
 class Status(StrEnum):
@@ -57,7 +57,7 @@ class Confidence(StrEnum):
 class Launch(RecordPart):
     """A date, or a year and month, or a year."""
 
-    date: str = Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")
+    date: str = Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", examples=["2026-12-01"])
     sources: Many[SourceId] = ()
     unverified: bool = False
 

@@ -24,7 +24,9 @@ from service.sizing.language_model import LanguageModel
 
 SHIPPED_RECORDS = Path(__file__).parent / "data" / "models"
 
-ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}$")]
+ModelName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}$", examples=["meta-llama/Llama-3.3-70B-Instruct"])
+]
 
 
 class ConfigKind(StrEnum):

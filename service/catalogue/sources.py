@@ -19,7 +19,9 @@ T = TypeVar("T")
 # JSON knows arrays only; strict would insist on tuples. Bounded, so that a hostile list is not judged item by item.
 Many = Annotated[tuple[T, ...], Field(strict=False, max_length=1000)]
 SourceId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
-HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2000)]
+HttpUrl = Annotated[
+    str, Field(pattern=r"^https?://[^\s]+$", max_length=2000, examples=["https://example.com/data-sheet.pdf"])
+]
 
 
 class SourceKind(StrEnum):
@@ -42,7 +44,9 @@ class Source(BaseModel):
     title: str = Field(min_length=1, max_length=500)
     urls: Many[HttpUrl] = Field(min_length=1, max_length=20)
     kind: Annotated[SourceKind, Field(strict=False)] = SourceKind.SECONDARY
-    read_on: str | None = Field(None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="date on which it was read")
+    read_on: str | None = Field(
+        None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="date on which it was read", examples=["2026-12-01"]
+    )
     note: str | None = Field(None, max_length=2000)
 
     @property

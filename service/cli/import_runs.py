@@ -108,7 +108,7 @@ def _metadata(arguments: argparse.Namespace) -> "ImportMetadata":
     try:
         return ImportMetadata.model_validate(said)
     except ValidationError as error:
-        raise SaidInvalid(complaint(error, fields)) from None
+        raise SaidInvalid(complaint(error, fields, ImportMetadata)) from None
 
 
 def _files_of(root: Path) -> list[Path]:

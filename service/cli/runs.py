@@ -113,7 +113,7 @@ def _page(arguments: argparse.Namespace, engine: "Engine") -> "BenchmarkRunPage"
         wanted = filter_of(question, read_snapshot(engine))
         return page_of_runs(question, wanted, order_of(question), engine, FacetCounts())
     except ValidationError as error:
-        raise ListInvalid(complaint(error, fields)) from None
+        raise ListInvalid(complaint(error, fields, RunsQuestion)) from None
     except Invalid as error:
         raise ListInvalid(in_options(error.detail, fields)) from None
 

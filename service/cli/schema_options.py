@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from service.api.explained_errors import explained, plain_message
 from service.api.request_forms import UNION_TAGS
 
 MARKED_FIELD = re.compile(r"`([a-z][a-z_]*)`")  # as the texts of the API write the name of a field
@@ -50,10 +51,10 @@ def option_at(path: Sequence[str | int], fields: Iterable[str]) -> str:
     return option(next((name for name in reversed(names) if name in fields), names[0]))
 
 
-def complaint(error: ValidationError, fields: Iterable[str]) -> str:
+def complaint(error: ValidationError, fields: Iterable[str], form: type[BaseModel]) -> str:
     """What cannot be used, option by option, in one line."""
-    found = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{option_at(each['loc'], fields)}: {each['msg']}" for each in found)
+    found = (explained(each, form) for each in error.errors(include_url=False, include_input=False))
+    return "; ".join(f"{option_at(each['loc'], fields)}: {plain_message(each)}" for each in found)
 
 
 def in_options(text: str, fields: Iterable[str]) -> str:

@@ -175,6 +175,11 @@ def test_a_question_that_cannot_be_answered_is_refused(
     assert_problem(client.get("/benchmark-runs", params=parameters), status, code)
 
 
+def test_a_day_that_is_written_wrongly_is_answered_with_an_example(client: TestClient) -> None:
+    document = assert_problem(client.get("/benchmark-runs", params={"measured_on": "today"}), 422, "request_invalid")
+    assert document["detail"] == "measured_on: it is not written as it should be, such as 2026-12-01"
+
+
 def test_csv_holds_every_run_that_matches_and_runs_no_formula(client: TestClient) -> None:
     client.post("/benchmark-runs", json={**RUN, "measured_by": "=HYPERLINK(1)"})
     for headers, parameters in (({"Accept": "text/csv"}, {}), ({}, {"format": "csv"})):

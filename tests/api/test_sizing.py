@@ -148,6 +148,50 @@ def test_a_bad_question_is_refused_at_its_field(
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
 
 
+@pytest.mark.parametrize(
+    ("asked", "detail"),
+    [
+        (
+            {"engine": {"version": "latest"}},
+            "/engine/version: it is not written as it should be, such as 0.33.0",
+        ),
+        (
+            {"economics": {"usd_per_gpu_h": 1.0, "on": "1/12/2026"}},
+            "/economics/on: it is not written as it should be, such as 2026-12-01",
+        ),
+        (
+            {"engine": "vllm"},
+            '/engine: an object is wanted, such as {"name": "vllm"}; its fields are name, version, memory_fraction, ',
+        ),
+        (
+            {"precision": "fp8"},
+            '/precision: an object is wanted, such as {"weights": "fp8"}; its fields are weights, kv_cache, compute',
+        ),
+        (
+            {"speculation": "mtp"},
+            '/speculation: an object is wanted, such as {"method": "mtp", "draft_tokens": 3, '
+            '"acceptance_length_tokens": 2.1}; its fields are method, ',
+        ),
+        (
+            {"parallelism": POOLS | {"prefill": 2}},
+            '/parallelism/prefill: an object is wanted, such as {"tp": 2}; its fields are tp, pp, ep, dp, worker_count',
+        ),
+    ],
+)
+def test_what_is_written_wrongly_is_answered_with_an_example(
+    client: TestClient, asked: dict[str, Any], detail: str
+) -> None:
+    problem = assert_problem(client.post("/sizing", json=SHORTEST | asked), 422, "request_invalid")
+    assert problem["detail"].startswith(detail)
+
+
+def test_a_body_that_is_no_object_is_answered_with_the_shortest_one(client: TestClient) -> None:
+    problem = assert_problem(client.post("/sizing", json=["gpt-oss-120b"]), 422, "request_invalid")
+    assert problem["detail"].startswith(
+        'the body: an object is wanted, such as {"model": "gpt-oss-120b", "accelerator": "gb200-nvl72"}; its fields are'
+    )
+
+
 def test_an_unknown_name_lists_what_begins_alike_and_substitutes_nothing(client: TestClient) -> None:
     problem = assert_problem(
         client.post("/sizing", json=SHORTEST | {"accelerator": "gb20"}), 422, "unknown_accelerator"
