@@ -77,6 +77,7 @@ def test_a_filter_given_twice_matches_either_and_more_pages_are_said(
     [
         (["--accelerator", "gb20"], "there is no accelerator 'gb20'"),
         (["--scenario", "closed"], "sizing: --scenario: Input should be 'single_stream'"),
+        (["--weights", "fp9"], "sizing: --weights: 'fp9' is not known here; known are awq-int4, "),
         (["--limit", "0"], "sizing: --limit: Input should be greater than or equal to 1"),
         (["--sort=tpot_central_s"], "give one --scenario, or --mixed-scenarios to rank them all the same"),
         (["--cursor", "nonsense"], "the cursor is not one that this service has made"),

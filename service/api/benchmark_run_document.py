@@ -1,7 +1,10 @@
 """From what is asked to a filter, and from a stored run to what is answered."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from sqlalchemy import Engine
+from sqlmodel import Session
 
 from service.api.benchmark_run_schemas import (
     RANGED,
@@ -11,7 +14,7 @@ from service.api.benchmark_run_schemas import (
     RunFilters,
 )
 from service.catalogue.benchmark_pairs import RunPair
-from service.catalogue.benchmark_queries import Range, RunFilter, Value
+from service.catalogue.benchmark_queries import NEWEST_FIRST, Range, RunFilter, Value, list_runs
 from service.catalogue.benchmark_records import BenchmarkRun
 from service.catalogue.snapshot import Snapshot
 from service.errors import UnknownChoice
@@ -45,16 +48,26 @@ ANY_OF = (
     "measured_by",
 )
 EXACTLY = ("prefix_caching", "mlperf_valid", "origin", "calibrates")
-IN_LOWER_CASE = ("weights", "kv_cache", "compute", "engine")
+IN_LOWER_CASE = ("weights", "kv_cache", "compute", "engine", "mlperf_division", "mlperf_availability")
 MEASURED = {len("2026"): "measured_year", len("2026-12"): "measured_month", len("2026-12-01"): "measured_on"}
 # Widths that sources name without the scheme.
 PLAIN_WIDTHS = ("fp4", "int4", "int8", "fp8", "bf16", "fp16", "fp32", "w8a16")
+PRECISIONS = frozenset(
+    {*SCHEMES, *(scheme.removeprefix("gguf-") for scheme in SCHEMES), *PLAIN_WIDTHS, *(str(each) for each in Precision)}
+)
+CLOSED_SETS = {
+    "weights": PRECISIONS,
+    "kv_cache": PRECISIONS,
+    "compute": PRECISIONS,
+    "mlperf_division": frozenset({"closed", "open", "network"}),
+    "mlperf_availability": frozenset({"available", "preview", "rdi"}),
+}
 OWN_FIELDS = tuple(
     name for name in BenchmarkRunRead.model_fields if name not in ("metrics", "quality_remarks", "inferred", "extras")
 )
 
 
-def filter_of(question: RunFilters, snapshot: Snapshot) -> RunFilter:
+def filter_of(question: RunFilters, snapshot: Snapshot, engine: Engine) -> RunFilter:
     """Names are resolved exactly, retired records included: their runs stay."""
     any_of: dict[str, list[Value]] = {}
     if question.accelerator:
@@ -72,10 +85,20 @@ def filter_of(question: RunFilters, snapshot: Snapshot) -> RunFilter:
     ranges = {
         name: Range(getattr(question, f"min_{name}", None), getattr(question, f"max_{name}", None)) for name in RANGED
     }
+    _refuse_unknown_words(any_of, engine)
     return RunFilter(
         any_of={name: [str(each) if isinstance(each, str) else each for each in some] for name, some in any_of.items()},
         ranges={name: span for name, span in ranges.items() if span != Range()},
     )
+
+
+def _refuse_unknown_words(any_of: Mapping[str, Sequence[Value]], engine: Engine) -> None:
+    """Result files name precisions as they like: a word that some run has is as good as one of the set."""
+    for name, known in CLOSED_SETS.items():
+        for word in (str(each) for each in any_of.get(name, ()) if each not in known):
+            with Session(engine) as session:
+                if not list_runs(session, RunFilter(any_of={name: [word]}), NEWEST_FIRST, limit=1):
+                    raise UnknownChoice(word, sorted(known), field=(name,))
 
 
 def read_of(run: BenchmarkRun) -> BenchmarkRunRead:
@@ -111,7 +134,6 @@ def known_precision(said: str | None, *field: str) -> str | None:
     if said is None:
         return None
     word = said.lower()
-    known = {*SCHEMES, *PLAIN_WIDTHS, *(str(each) for each in Precision)}
-    if word in known or f"gguf-{word}" in known:
+    if word in PRECISIONS:
         return word
-    raise UnknownChoice(said, sorted(known), field=field)
+    raise UnknownChoice(said, sorted(PRECISIONS), field=field)

@@ -57,7 +57,7 @@ from service.catalogue.benchmarks import (
 )
 from service.catalogue.snapshot import Snapshot
 from service.catalogue.tables import Origin
-from service.errors import AmbiguousName, Invalid, UnknownAccelerator, UnknownLanguageModel
+from service.errors import AmbiguousName, Invalid, UnknownAccelerator, UnknownChoice, UnknownLanguageModel
 
 router = APIRouter(tags=["benchmark runs"], route_class=StrictJsonRoute)
 
@@ -101,7 +101,13 @@ RunId = Annotated[str, Path(max_length=100, description="id of the run")]
     responses={
         200: {"content": {CSV_TYPE: {"schema": {"type": "string"}}, PARQUET_TYPE: {"schema": {"type": "string"}}}},
         **problem_responses(
-            CursorInvalid, ScenarioRequired, UnknownAccelerator, UnknownLanguageModel, AmbiguousName, NotAcceptable
+            CursorInvalid,
+            ScenarioRequired,
+            UnknownAccelerator,
+            UnknownLanguageModel,
+            AmbiguousName,
+            UnknownChoice,
+            NotAcceptable,
         ),
     },
 )
@@ -116,7 +122,7 @@ def list_benchmark_runs(
 
     A sort leaves out the runs that do not have its figure: they cannot be ranked, and are not last either.
     """
-    wanted = filter_of(question, snapshot)
+    wanted = filter_of(question, snapshot, engine)
     order = order_of(question)
     match question.format or asked_format(accept):
         case "csv":
@@ -133,7 +139,7 @@ def list_benchmark_runs(
 @router.get(
     "/benchmark-run-pairs",
     summary="MLPerf Offline beside Server of the same system",
-    responses=problem_responses(CursorInvalid, UnknownAccelerator, UnknownLanguageModel, AmbiguousName),
+    responses=problem_responses(CursorInvalid, UnknownAccelerator, UnknownLanguageModel, AmbiguousName, UnknownChoice),
 )
 def list_benchmark_run_pairs(
     question: Annotated[PairsQuestion, Query()], snapshot: SnapshotDep, engine: EngineDep
@@ -142,7 +148,7 @@ def list_benchmark_run_pairs(
 
     A pair is of one benchmark version, division, submitter, system, model and number of accelerators.
     """
-    wanted = filter_of(question, snapshot)
+    wanted = filter_of(question, snapshot, engine)
     asked = question.model_dump(mode="json", exclude={"limit", "cursor"})
     after = read_cursor(question.cursor, asked) if question.cursor else None
     if after is not None and not is_key_of(after, Order()):

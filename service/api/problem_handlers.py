@@ -33,6 +33,7 @@ from service.api.request_forms import UNION_TAGS
 
 log = logging.getLogger("sizing")
 
+WITHOUT_BODY = ("GET", "HEAD")  # a field of theirs is a query parameter
 LONGEST_DETAIL = 2000  # a message may list every field that is known
 
 
@@ -40,7 +41,8 @@ async def _on_service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.ServiceError)  # noqa: S101 - the handler is registered for this class only
     field_errors = []
     if isinstance(error, errors.Invalid) and error.field:
-        field_errors = [{"pointer": json_pointer(error.field), "detail": error.detail}]
+        place = "query" if request.method in WITHOUT_BODY else "body"
+        field_errors = [_field_error((place, *error.field), error.detail)]
     cause = error.cause if isinstance(error, UnresolvedName) else error
     members: dict[str, Any] = {}
     if isinstance(cause, errors.AmbiguousName):

@@ -105,17 +105,18 @@ def _page(arguments: argparse.Namespace, engine: "Engine") -> "BenchmarkRunPage"
     from service.api.benchmark_run_schemas import RunsQuestion
     from service.catalogue.benchmark_queries import FacetCounts
     from service.catalogue.snapshot import read_snapshot
-    from service.cli.schema_options import complaint, given, in_options
+    from service.cli.schema_options import complaint, given, in_options, option_at
 
     fields = _fields()
     try:
         question = RunsQuestion.model_validate(given(arguments, fields))
-        wanted = filter_of(question, read_snapshot(engine))
+        wanted = filter_of(question, read_snapshot(engine), engine)
         return page_of_runs(question, wanted, order_of(question), engine, FacetCounts())
     except ValidationError as error:
         raise ListInvalid(complaint(error, fields, RunsQuestion)) from None
     except Invalid as error:
-        raise ListInvalid(in_options(error.detail, fields)) from None
+        where = f"{option_at(error.field, fields)}: " if error.field else ""
+        raise ListInvalid(where + in_options(error.detail, fields)) from None
 
 
 def add_delete_runs_arguments(parser: argparse.ArgumentParser) -> None:

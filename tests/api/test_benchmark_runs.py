@@ -175,6 +175,33 @@ def test_a_question_that_cannot_be_answered_is_refused(
     assert_problem(client.get("/benchmark-runs", params=parameters), status, code)
 
 
+@pytest.mark.parametrize("path", ["/benchmark-runs", "/benchmark-run-pairs"])
+@pytest.mark.parametrize(
+    ("parameter", "word", "detail"),
+    [
+        ("weights", "fp9", "'fp9' is not known here; known are awq-int4, "),
+        ("kv_cache", "fp9", "'fp9' is not known here; known are awq-int4, "),
+        ("compute", "fp9", "'fp9' is not known here; known are awq-int4, "),
+        ("mlperf_division", "clsoed", "'clsoed' is not known here; known are closed, network, open"),
+        ("measured_on", "2026-13", "the calendar has no such day: write it as 2026-12-01, 2026-12 or 2026"),
+    ],
+)
+def test_a_filter_by_what_no_run_can_have_is_refused_with_what_is_known(
+    client: TestClient, path: str, parameter: str, word: str, detail: str
+) -> None:
+    answer = client.get(path, params={parameter: word})
+    (error,) = assert_problem(answer, 422, answer.json()["code"])["errors"]
+    assert error["parameter"] == parameter
+    assert error["detail"].startswith(detail)
+
+
+def test_a_filter_by_what_no_run_has_but_may_have_finds_none(client: TestClient) -> None:
+    assert listed(client, weights="w4a16-nvfp4")["items"] == []
+    assert listed(client, engine="no-such-engine")["items"] == []  # engines are named freely
+    assert listed(client, weights="Q4_K_XL")["items"]  # as one source names it, and not one of the schemes
+    assert listed(client, weights="q5_k_s", mlperf_division="Closed")["items"] == []
+
+
 def test_a_day_that_is_written_wrongly_is_answered_with_an_example(client: TestClient) -> None:
     document = assert_problem(client.get("/benchmark-runs", params={"measured_on": "today"}), 422, "request_invalid")
     assert document["detail"] == "measured_on: it is not written as it should be, such as 2026-12-01"
