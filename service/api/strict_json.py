@@ -7,21 +7,22 @@ pass as floats; no such number reaches an answer.
 """
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from email.message import Message
 from math import isfinite
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.api.explained_errors import explained
 from service.api.problems import MalformedBody, MediaTypeNotSupported
-from service.api.unknown_fields import known_fields, unknown_field
+from service.api.unknown_fields import fields_at, unknown_field
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
@@ -131,14 +132,14 @@ class StrictJsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
-        parameters = list(_query_parameters(self.dependant))
+        parameters = dict(_query_parameters(self.dependant))
         form = self.body_field.field_info.annotation if self.body_field else None
         forms = {"body": form, "query": tuple(each.field_info.annotation for each in self.dependant.query_params)}
 
         async def handler(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
-            if request.scope["query_string"]:
-                _refuse_unknown(strict.query_params, parameters)
+            if request.scope["query_string"] and (errors := list(_query_errors(strict.query_params, parameters))):
+                raise RequestValidationError(errors)
             if form is not None and await strict.body() and not _is_json(strict.headers.get("content-type")):
                 raise MediaTypeNotSupported("send the body as Content-Type: application/json")
             try:
@@ -151,17 +152,29 @@ class StrictJsonRoute(APIRoute):
         return handler
 
 
-def _query_parameters(dependant: Dependant) -> Iterator[str]:
-    """Of the route and of what it depends on; the fields of a model are parameters of their own."""
+def _query_parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """Of the route and of what it depends on, and whether each may be given several times.
+
+    The fields of a model are parameters of their own.
+    """
     for field in dependant.query_params:
-        yield from known_fields(field.field_info.annotation) or [field.alias]
+        fields = fields_at(field.field_info.annotation) or {field.alias: field.field_info}
+        for name, info in fields.items():
+            yield name, list in (get_origin(form) for form in (info.annotation, *get_args(info.annotation)))
     for each in dependant.dependencies:
         yield from _query_parameters(each)
 
 
-def _refuse_unknown(given: Iterable[str], parameters: Sequence[str]) -> None:
-    if errors := [unknown_field(("query", name), parameters) for name in given if name not in parameters]:
-        raise RequestValidationError(errors)
+def _query_errors(given: QueryParams, parameters: Mapping[str, bool]) -> Iterator[dict[str, Any]]:
+    """In pydantic's form. The framework takes the last of several values, and reads some empty ones as left out."""
+    for name in given:
+        values = given.getlist(name)
+        if name not in parameters:
+            yield unknown_field(("query", name), list(parameters))
+        elif len(values) > 1 and not parameters[name]:
+            yield {"type": "given_twice", "loc": ("query", name), "msg": "it is given more than once: give one value"}
+        elif "" in values:
+            yield {"type": "empty", "loc": ("query", name), "msg": "it has no value: give one, or leave it out"}
 
 
 def _is_json(content_type: str | None) -> bool:

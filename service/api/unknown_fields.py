@@ -47,7 +47,7 @@ def known_fields(form: Any, path: Iterable[str | int] = ()) -> list[str]:
     return list(fields_at(form, path))
 
 
-def fields_at(form: Any, path: Iterable[str | int]) -> dict[str, FieldInfo]:
+def fields_at(form: Any, path: Iterable[str | int] = ()) -> dict[str, FieldInfo]:
     """Of the models that may stand there. What names no field, as an index or the tag of a form, is passed."""
     models = list(_models(form))
     for part in path:

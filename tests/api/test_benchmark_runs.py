@@ -167,6 +167,11 @@ def test_ranges_and_filters_hold_together(client: TestClient) -> None:
         ({"sort": "pair_key"}, 422, "request_invalid"),
         ({"colour": "red"}, 422, "request_invalid"),
         ({"limit": 100000}, 422, "request_invalid"),
+        ({"limit": [5, 6]}, 422, "request_invalid"),
+        ({"limit": ""}, 422, "request_invalid"),
+        ({"calibrates": ""}, 422, "request_invalid"),
+        ({"accelerator": ["gb200", ""]}, 422, "request_invalid"),
+        ({"measured_on": ["2025", "2026"]}, 422, "request_invalid"),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_refused(

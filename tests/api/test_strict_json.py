@@ -219,3 +219,18 @@ def test_an_unknown_query_parameter_is_refused_by_every_route(client: TestClient
     document = assert_problem(client.post(path, json={}), 422, "request_invalid")
     assert document["errors"] == [{"parameter": path.partition("?")[2].partition("=")[0], "detail": detail}]
     assert client.post("/systems?detailed=true", json={}).json() is False
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/systems?detailed=true&detailed=false", "it is given more than once: give one value"),
+        ("/systems?detailed=", "it has no value: give one, or leave it out"),
+        ("/systems?detailed", "it has no value: give one, or leave it out"),
+    ],
+)
+def test_a_query_parameter_without_one_value_is_refused_by_every_route(
+    client: TestClient, path: str, detail: str
+) -> None:
+    document = assert_problem(client.post(path, json={}), 422, "request_invalid")
+    assert document["errors"] == [{"parameter": "detailed", "detail": detail}]
