@@ -95,7 +95,7 @@ def test_a_refused_file_is_said_and_ends_with_one(
     ("arguments", "complaint"),
     [
         ([], "name files or folders"),
-        (["missing.json"], "missing.json"),
+        (["missing.json"], "sizing: there is no file or folder missing.json"),
         (["a.json", "--accelerator", "gb20"], "sizing: --accelerator: there is no accelerator 'gb20'"),
         (["a.json", "--gpu-count", "0"], "sizing: --gpu-count: Input should be greater"),
         (["a.json", "--gpu-count", "0", "--tp", "0"], "; --tp: Input should be greater"),

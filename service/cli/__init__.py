@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        return _complain(str(error))
+        return _complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
 
 
 def _complain(detail: str) -> int:

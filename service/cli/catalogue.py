@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FileUnreadable(ServiceError):
-    code = "file_unreadable"
-    title = "The file cannot be read"
-
-
 class NameNotAcceptable(ServiceError):
     code = "name_not_acceptable"
     title = "The slug or alias cannot be used"
@@ -186,10 +181,7 @@ def import_model(arguments: argparse.Namespace) -> int:
     from service.sizing.architectures import parse_config
 
     settings = settings_of(arguments)
-    try:
-        text = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
-    except OSError as error:
-        raise FileUnreadable(f"{arguments.file}: {error.strerror}") from None
+    text = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
     try:
         record = uploaded_record(slug=arguments.slug, config=parse_config(text), aliases=tuple(arguments.alias))
     except ValidationError as error:

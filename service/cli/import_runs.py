@@ -113,6 +113,8 @@ def _metadata(arguments: argparse.Namespace) -> "ImportMetadata":
 
 def _files_of(root: Path) -> list[Path]:
     """The file itself, or the files below a folder, hidden ones left out."""
+    if not root.exists():
+        raise NoFiles(f"there is no file or folder {root}")
     if not root.is_dir():
         return [root]
     found = (path for path in root.rglob("*") if path.is_file())

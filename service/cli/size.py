@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.cli.catalogue import FileUnreadable, open_evidence, open_snapshot
+from service.cli.catalogue import open_evidence, open_snapshot
 from service.cli.settings import add_database_argument, settings_of
 from service.errors import ServiceError
 
@@ -112,10 +112,7 @@ def _model(named: str) -> str | dict[str, Any]:
 
     if not named.endswith(".json"):
         return named
-    try:
-        return {"config": parse_config(Path(named).read_bytes())}
-    except OSError as error:
-        raise FileUnreadable(f"{named}: {error.strerror}") from None
+    return {"config": parse_config(Path(named).read_bytes())}
 
 
 def table(answer: dict[str, Any]) -> str:
