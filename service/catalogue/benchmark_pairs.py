@@ -65,7 +65,7 @@ def _ids_in_parts(
     """
     others = {name: values for name, values in wanted.any_of.items() if name != "scenario"}
     is_offline = replace(wanted, any_of={"scenario": [str(RunScenario.MLPERF_OFFLINE)], **others})
-    also = [RUNS.c.pair_key.is_not(None), *wanted.by_column().get("scenario", ())]
+    also = wanted.by_column().get("scenario", [])
     partner = RUNS.alias("partner")
     if kept_count(connection, "scenario", str(other)) <= FEW_RUNS:
         index = BY_PAIR_KEY
