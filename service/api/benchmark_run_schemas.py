@@ -223,7 +223,7 @@ SORTS = tuple(
 )
 
 Texts = Annotated[list[Text], Field(max_length=50)]
-Counts = Annotated[list[Count], Field(max_length=50)]
+Counts = Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(max_length=50)]  # some systems have no GPU
 
 
 class RunFilters(BaseModel):

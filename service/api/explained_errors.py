@@ -21,6 +21,8 @@ def explained(error: Mapping[str, Any], form: Any) -> dict[str, Any]:
             return dict(error)
         case "model_type" | "model_attributes_type":
             return {**error, "msg": object_wanted(fields_at(form, location))}
+        case "dict_type":
+            return {**error, "msg": "an object is wanted"}
         case _:
             return dict(error)
 

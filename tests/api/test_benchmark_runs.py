@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pyarrow import parquet  # type: ignore[import-untyped]
 
+from service.catalogue.tables import RUN_FACETS
 from tests.api.assertions import assert_problem
 
 RUN: dict[str, Any] = {
@@ -144,6 +145,19 @@ def test_facets_count_what_matches(client: TestClient) -> None:
     assert listed(client, limit=1)["facets"] is None
     client.post("/benchmark-runs", json=RUN)
     assert listed(client, facets="origin", limit=1)["facets"]["origin"][-1] == {"value": "user", "run_count": 1}
+
+
+def test_a_filter_by_each_value_that_a_facet_counts_finds_so_many(client: TestClient) -> None:
+    """Whatever the shipped runs say: precisions by the word of their source, releases, systems without a GPU."""
+    facets = listed(client, facets=list(RUN_FACETS), limit=1)["facets"]
+    assert set(facets) == set(RUN_FACETS)
+    for name, counts in facets.items():
+        for each in counts:
+            if each["value"] is not None:
+                found = listed(client, **{name: each["value"]}, facets=name, limit=1)
+                assert found["items"], (name, each)
+                if found["facets_are_complete"]:
+                    assert found["facets"][name] == [each]
 
 
 def test_ranges_and_filters_hold_together(client: TestClient) -> None:

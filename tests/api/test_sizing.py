@@ -172,6 +172,7 @@ def test_a_bad_question_is_refused_at_its_field(
             '/speculation: an object is wanted, such as {"method": "mtp", "draft_tokens": 3, '
             '"acceptance_length_tokens": 2.1}; its fields are method, ',
         ),
+        ({"model": {"config": 3}}, "/model/config: an object is wanted"),
         (
             {"parallelism": POOLS | {"prefill": 2}},
             '/parallelism/prefill: an object is wanted, such as {"tp": 2}; its fields are tp, pp, ep, dp, worker_count',

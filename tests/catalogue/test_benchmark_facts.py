@@ -3,6 +3,7 @@ from dataclasses import replace
 
 from service.catalogue.benchmark_evidence import evidence_runs, is_usable, measurements
 from service.catalogue.benchmark_facts import mlperf_results, published_runs
+from service.sizing.engines.engine import plain_version
 from service.sizing.evidence import EvidenceStore
 from service.sizing.run_terms import Phase
 from tests.sizing.examples import shipped
@@ -21,6 +22,12 @@ def test_times_are_seconds_and_the_unknown_is_none() -> None:
     assert 0.001 < run.ttft_s < 60
     assert run.power_w is None
     assert all(run.output_tokens_per_s != 0 for run in published_runs())
+
+
+def test_a_release_has_the_name_that_filters_know_it_by() -> None:
+    versions = {run.engine_version for run in published_runs() if run.engine_version}
+    assert {"6918", "9187 vulkan_radv"} <= versions
+    assert versions == {plain_version(version) for version in versions}
 
 
 def test_accelerators_are_slugs_of_the_catalogue_or_absent() -> None:
