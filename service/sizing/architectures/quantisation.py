@@ -29,8 +29,9 @@ FOUR_BIT_GROUPS: Final[Mapping[int, str]] = {128: "", 64: "-g64", 32: "-g32", -1
 class Quantisation:
     """``scheme`` for every quantisable tensor, except what ``ignored`` names and ``overrides`` say of some.
 
-    ``covers_heads``: methods that quantise every linear layer reach heads and routers too, unless they are
-    ignored by name. ``experts_scheme`` is for routed experts where the file gives them a format of their own.
+    ``covers_heads``: methods that quantise every linear layer reach heads too, unless they are ignored by name.
+    Routers they do not reach: published lists ignore them or, as of Kimi-K2, they are no linear layers.
+    ``experts_scheme`` is for routed experts where the file gives them a format of their own.
     """
 
     scheme: str
@@ -61,7 +62,7 @@ class Quantisation:
     def reaches(self, tensor: WeightTensor) -> bool:
         if self.experts_only and tensor.component is not Component.EXPERTS:
             return False
-        is_head = tensor.component in (Component.LM_HEAD, Component.ROUTER) and len(tensor.shape) == 2
+        is_head = tensor.component is Component.LM_HEAD and len(tensor.shape) == 2
         return tensor.quantisable or (self.covers_heads and is_head)
 
 
