@@ -35,6 +35,7 @@ from service.imports.text_stream import content_digest
 
 NOTHING_SAID = Metadata()
 MOST_WARNINGS = 100
+OFFSET_UNUSED = "`utc_offset` changed nothing: no file of this upload states a time without its zone"
 
 IMPORTERS: dict[Kind, Callable[[BinaryIO], Parsed]] = {
     Kind.VLLM_SERVE: vllm.parse_serve,
@@ -105,7 +106,18 @@ def import_files(
         each.runs = tuple(filled)
         each.notes += dict.fromkeys(conflicts)
     join_power(read, metadata.utc_offset)
+    if metadata.utc_offset is not None and not any(map(_reads_a_clock, read)):
+        for each in read:
+            each.notes += [OFFSET_UNUSED] if each.runs else []
     return tuple(_report(each, metadata) for each in read)
+
+
+def _reads_a_clock(read: FileRead) -> bool:
+    """Whether it has times without a zone, which the caller's offset places."""
+    power = read.parsed.power if read.parsed else None
+    if power is not None:
+        return not power.zone_known
+    return any(run.local_started_at or run.local_finished_at for run in read.runs)
 
 
 def _read_upload(name: str, stream: BinaryIO, kind: Kind | None) -> list[FileRead]:

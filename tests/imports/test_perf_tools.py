@@ -74,6 +74,14 @@ def test_a_time_without_a_zone_becomes_a_time_once_the_caller_says_the_zone() ->
     assert zoned.started_at.astimezone(UTC) == datetime(2026, 7, 3, 3, 21, 36, 274997, tzinfo=UTC)
 
 
+def test_an_offset_that_no_time_of_the_upload_needs_is_said_to_change_nothing() -> None:
+    said = Metadata(utc_offset=timedelta(hours=2))
+    placed = read({**AIPERF, "start_time": "2026-07-03T05:21:36Z", "end_time": "2026-07-03T05:22:36Z"}, metadata=said)
+    assert "`utc_offset` changed nothing: no file of this upload states a time without its zone" in placed.warnings
+    assert only_run(placed).started_at == datetime(2026, 7, 3, 5, 21, 36, tzinfo=UTC)
+    assert not any("utc_offset" in warning for warning in read(AIPERF, metadata=said).warnings)
+
+
 def test_errors_of_aiperf_are_not_completed_requests() -> None:
     counts = {"error_request_count": stats("requests", avg=4), "completed_request_count": stats("requests", avg=100)}
     run = only_run(read({**AIPERF, **counts, "is_complete": False}))

@@ -2,11 +2,12 @@
 
 import io
 import json
+from datetime import timedelta
 
 import pytest
 
-from service.imports import Ask, Kind, PowerLog, PowerScope, import_files
-from tests.imports.reading import near, read, sample, vllm_serve
+from service.imports import Ask, Kind, Metadata, PowerLog, PowerScope, import_files
+from tests.imports.reading import SAMPLES, near, read, sample, vllm_serve
 
 HEADER = "timestamp, index, name, power.draw [W], utilization.gpu [%]\n"
 
@@ -57,6 +58,15 @@ def test_a_power_log_is_cut_to_the_time_of_the_run_it_came_with() -> None:
 
 
 WATTS = ((49, 60), (50, 70), (51, 300), (52, 500), (53, 400), (54, 65))
+
+
+def test_an_offset_that_only_the_power_log_needs_is_not_called_useless() -> None:
+    run = (SAMPLES / "guidellm-0.8.1.json").read_bytes()  # whose times have a zone
+    log = (HEADER + "2026/12/02 10:00:00.000, 0, H100, 300 W, 90 %\n").encode()
+    files = [("run.json", io.BytesIO(run)), ("gpu.csv", io.BytesIO(log))]
+    reports = import_files(files, metadata=Metadata(utc_offset=timedelta()))
+    assert reports[0].runs[0].started_at is not None
+    assert not any("changed nothing" in warning for report in reports for warning in report.warnings)
 
 
 def test_a_log_of_another_time_is_given_to_no_run() -> None:
