@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlmodel import Session
 
 from service.api.benchmark_run_schemas import (
     RANGED,
@@ -14,8 +13,9 @@ from service.api.benchmark_run_schemas import (
     RunFilters,
 )
 from service.catalogue.benchmark_pairs import RunPair
-from service.catalogue.benchmark_queries import NEWEST_FIRST, Range, RunFilter, Value, list_runs
+from service.catalogue.benchmark_queries import NEWEST_FIRST, Range, RunFilter, Value, rows_of
 from service.catalogue.benchmark_records import BenchmarkRun
+from service.catalogue.benchmarks import RUNS
 from service.catalogue.snapshot import Snapshot
 from service.errors import UnknownChoice
 from service.sizing.precision import Precision
@@ -55,7 +55,7 @@ PLAIN_WIDTHS = ("fp4", "int4", "int8", "fp8", "bf16", "fp16", "fp32", "w8a16")
 PRECISIONS = frozenset(
     {*SCHEMES, *(scheme.removeprefix("gguf-") for scheme in SCHEMES), *PLAIN_WIDTHS, *(str(each) for each in Precision)}
 )
-CLOSED_SETS = {
+KNOWN_WORDS = {
     "weights": PRECISIONS,
     "kv_cache": PRECISIONS,
     "compute": PRECISIONS,
@@ -94,11 +94,15 @@ def filter_of(question: RunFilters, snapshot: Snapshot, engine: Engine) -> RunFi
 
 def _refuse_unknown_words(any_of: Mapping[str, Sequence[Value]], engine: Engine) -> None:
     """Result files name precisions as they like: a word that some run has is as good as one of the set."""
-    for name, known in CLOSED_SETS.items():
-        for word in (str(each) for each in any_of.get(name, ()) if each not in known):
-            with Session(engine) as session:
-                if not list_runs(session, RunFilter(any_of={name: [word]}), NEWEST_FIRST, limit=1):
-                    raise UnknownChoice(word, sorted(known), field=(name,))
+    doubtful = [
+        (name, str(word)) for name, known in KNOWN_WORDS.items() for word in any_of.get(name, ()) if word not in known
+    ]
+    if not doubtful:
+        return
+    with engine.connect() as connection:
+        for name, word in doubtful:
+            if not rows_of(connection, [RUNS.c.id], RunFilter(any_of={name: [word]}), NEWEST_FIRST, limit=1):
+                raise UnknownChoice(word, sorted(KNOWN_WORDS[name]), field=(name,))
 
 
 def read_of(run: BenchmarkRun) -> BenchmarkRunRead:

@@ -17,7 +17,7 @@ Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f
 Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
-EngineVersion = Annotated[Text, AfterValidator(plain_version)]
+EngineVersion = Annotated[Text, Field(max_length=100), AfterValidator(plain_version)]
 MeasuredOn = Annotated[
     str,
     Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$", description="a day, a month or a year", examples=["2026-12-01"]),
@@ -165,7 +165,7 @@ class BenchmarkRunCreate(EngineLimits):
     compute: Text | None = None
     node_count: Count | None = None
     engine: Text | None = None
-    engine_version: Annotated[EngineVersion, Field(max_length=100)] | None = None
+    engine_version: EngineVersion | None = None
     tp: Count | None = None
     pp: Count | None = None
     ep: Count | None = None

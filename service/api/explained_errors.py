@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from service.api.unknown_fields import fields_at, known_fields, unknown_field
+from service.api.unknown_fields import fields_at, unknown_field
 
 
 def explained(error: Mapping[str, Any], form: Any) -> dict[str, Any]:
@@ -14,11 +14,10 @@ def explained(error: Mapping[str, Any], form: Any) -> dict[str, Any]:
     location = error["loc"]
     match error["type"]:
         case "extra_forbidden":
-            return {**error, **unknown_field(location, known_fields(form, location[:-1]))}
+            return {**error, **unknown_field(location, list(fields_at(form, location[:-1])))}
         case "string_pattern_mismatch":
-            for example in _examples(fields_at(form, location[:-1]).get(str(location[-1]))):
-                return {**error, "msg": f"it is not written as it should be, such as {example}"}
-            return dict(error)
+            example = next(_examples(fields_at(form, location[:-1]).get(str(location[-1]))), None)
+            return {**error, "msg": f"it is not written as it should be, such as {example}"} if example else dict(error)
         case "model_type" | "model_attributes_type":
             return {**error, "msg": object_wanted(fields_at(form, location))}
         case "dict_type":

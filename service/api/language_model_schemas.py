@@ -57,7 +57,9 @@ class LanguageModelReplacement(RequestModel):
 class LanguageModelCreate(LanguageModelReplacement):
     """A new model by its config.json."""
 
-    slug: Slug = Field(description="the name in paths: lower case, digits, dots and dashes")
+    slug: Slug = Field(
+        description="the name in paths: lower case, digits, dots and dashes", examples=["llama-3.3-70b-instruct"]
+    )
 
 
 class MemoryQuestion(BaseModel):

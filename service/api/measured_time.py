@@ -1,9 +1,10 @@
 """When a run was measured: a time that exists, that is not still to come, and that has computers."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+
+from service.imports.fields import EARLIEST_YEAR
 
 CLOCK_SLACK = timedelta(days=1)  # clocks are set wrong, and readings without a zone may be of any
-FIRST_YEAR = 1990  # as for the times in files; the first years of the calendar have no UTC either
 
 
 def is_to_come(moment: datetime) -> bool:
@@ -20,7 +21,7 @@ def existing_day(text: str) -> str:
     ValueError: the calendar has no such day: write it as 2026-12-01, 2026-12 or 2026
     """
     try:
-        date.fromisoformat(f"{text}-01-01"[:10])
+        _first_day(text)
     except ValueError:
         raise ValueError("the calendar has no such day: write it as 2026-12-01, 2026-12 or 2026") from None
     return text
@@ -28,14 +29,19 @@ def existing_day(text: str) -> str:
 
 def measured_day(text: str) -> str:
     """An existing day, month or year on which a run can have been measured."""
-    measured_at(datetime.fromisoformat(f"{text}-01-01"[:10]).replace(tzinfo=UTC))
+    measured_at(datetime.combine(_first_day(text), time(), UTC))
     return text
+
+
+def _first_day(text: str) -> date:
+    """Of a year or a month, or the day itself."""
+    return date.fromisoformat(f"{text}-01-01"[:10])
 
 
 def measured_at(moment: datetime) -> datetime:
     """A moment at which a run can have been measured."""
     if is_to_come(moment):
         raise ValueError("it lies in the future: say when the run was measured")
-    if moment.year < FIRST_YEAR:
-        raise ValueError(f"it lies before {FIRST_YEAR}: say when the run was measured")
+    if moment.year < EARLIEST_YEAR:
+        raise ValueError(f"it lies before {EARLIEST_YEAR}: say when the run was measured")
     return moment

@@ -133,21 +133,21 @@ class StrictJsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
         parameters = dict(_query_parameters(self.dependant))
-        form = self.body_field.field_info.annotation if self.body_field else None
-        forms = {"body": form, "query": tuple(each.field_info.annotation for each in self.dependant.query_params)}
+        body_form = self.body_field.field_info.annotation if self.body_field else None
+        forms = {"body": body_form, "query": tuple(each.field_info.annotation for each in self.dependant.query_params)}
 
         async def handler(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
             if request.scope["query_string"] and (errors := list(_query_errors(strict.query_params, parameters))):
                 raise RequestValidationError(errors)
-            if form is not None and await strict.body() and not _is_json(strict.headers.get("content-type")):
+            if body_form is not None and await strict.body() and not _is_json(strict.headers.get("content-type")):
                 raise MediaTypeNotSupported("send the body as Content-Type: application/json")
             try:
                 return await answer(strict)
             except RequestValidationError as error:
                 raise RequestValidationError(
-                    [explained(each, forms.get(each["loc"][0])) for each in error.errors()]
-                ) from None
+                    [explained(each, form) if (form := forms.get(each["loc"][0])) else each for each in error.errors()]
+                ) from None  # without a form it is of a document that the route has read, and explained, itself
 
         return handler
 

@@ -35,20 +35,16 @@ def unknown(name: str, known: Sequence[str]) -> str:
     return f"not known here; known are {', '.join(known)}" if known else "not known here; nothing can be given"
 
 
-def known_fields(form: Any, path: Iterable[str | int] = ()) -> list[str]:
-    """
+def fields_at(form: Any, path: Iterable[str | int] = ()) -> dict[str, FieldInfo]:
+    """Of the models that may stand there. What names no field, as an index or the tag of a form, is passed.
+
     >>> class Layout(BaseModel):
     ...     tp: int
     >>> class Question(BaseModel):
     ...     layouts: list[Layout] | None
-    >>> known_fields(Question), known_fields(Question, ("layouts", 0))
+    >>> list(fields_at(Question)), list(fields_at(Question, ("layouts", 0)))
     (['layouts'], ['tp'])
     """
-    return list(fields_at(form, path))
-
-
-def fields_at(form: Any, path: Iterable[str | int] = ()) -> dict[str, FieldInfo]:
-    """Of the models that may stand there. What names no field, as an index or the tag of a form, is passed."""
     models = list(_models(form))
     for part in path:
         models = [

@@ -32,7 +32,7 @@ from service.sizing.precision import Density, Precision
 SHIPPED_RECORDS = Path(__file__).parent / "data" / "accelerators"
 USABLE_OF_PRINTED_LIMIT = 1.08  # 2**30 / 10**9 = 1.0737: a driver's GiB against a page's GB
 
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,62}[a-z0-9])?$", examples=["gb200-nvl72"])]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,62}[a-z0-9])?$")]
 
 
 class Status(StrEnum):
@@ -65,7 +65,7 @@ class Launch(RecordPart):
 class AcceleratorRecord(RecordPart):
     """One accelerator or system, every figure with its source."""
 
-    slug: Slug
+    slug: Slug = Field(examples=["gb200-nvl72"])
     name: Text
     aliases: Many[Slug] = ()
     vendor: Text

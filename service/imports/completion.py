@@ -7,6 +7,7 @@ from typing import Any
 
 from service.imports.report import Ask, Parsed
 from service.imports.run import OVERALL, ConcurrencyBasis, ImportedRun, Meaning, Metric, Scenario
+from service.sizing.engines.engine import plain_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,10 @@ ANSWERS: dict[Ask, Callable[[ImportedRun], Any]] = {
 def completed(run: ImportedRun, metadata: Metadata) -> tuple[ImportedRun, list[str]]:
     """The run with its open fields filled, and where file and caller disagree; then the file stands.
 
-    Accelerator and model name records of the catalogue, so that there another spelling is no disagreement.
+    Accelerator and model name records of the catalogue, so that there another spelling is no disagreement. The release
+    that a file states loses the letter of its tag, as one that the caller says has.
     """
+    run = replace(run, engine_version=run.engine_version and plain_version(run.engine_version))
     filled: dict[str, Any] = {}
     conflicts = []
     for name, target in FILLS.items():

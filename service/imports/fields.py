@@ -15,6 +15,7 @@ NOT_FINITE = {"inf": inf, "infinity": inf, "+inf": inf, "-inf": -inf, "-infinity
 LARGEST = 1e18
 LONGEST_S = 1e9
 LATEST_EPOCH_S = 7e9  # in 2191
+EARLIEST_YEAR = 1990  # of a measurement by a computer
 
 
 def time_in(text: str, layout: str | None = None) -> datetime | None:
@@ -28,7 +29,7 @@ def time_in(text: str, layout: str | None = None) -> datetime | None:
         time = datetime.strptime(text, layout) if layout else datetime.fromisoformat(text)  # noqa: DTZ007 - as said
     except ValueError:
         return None
-    return time if 1990 <= time.year < 2190 else None
+    return time if EARLIEST_YEAR <= time.year < 2190 else None
 
 
 def number_in(text: str) -> float | None:

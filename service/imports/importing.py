@@ -108,7 +108,8 @@ def import_files(
     join_power(read, metadata.utc_offset)
     if metadata.utc_offset is not None and not any(map(_reads_a_clock, read)):
         for each in read:
-            each.notes += [OFFSET_UNUSED] if each.runs else []
+            if each.runs:
+                each.notes.append(OFFSET_UNUSED)
     return tuple(_report(each, metadata) for each in read)
 
 
@@ -151,12 +152,12 @@ def _read_file(name: str, stream: BinaryIO, kind: Kind | None, *, in_archive: bo
     try:
         if not head.strip():
             raise Refused("the file is empty")
+        if in_archive and detected is Kind.ZIP:
+            raise Refused("an archive inside an archive is not read")
         if stated and detected and stated is not detected:
             raise Refused(f"it looks like {detected}, not like the {stated} that is stated: leave `kind` out")
         if kind is None:
             raise Refused("no known tool writes such a file; state its `kind` if one does")
-        if kind is Kind.ZIP and in_archive:
-            raise Refused("an archive inside an archive is not read")
         _take(read, kind, stream)
     except Refused as refusal:
         read.refusal = str(refusal)

@@ -190,7 +190,8 @@ def run_terms(setup: RunSetup) -> RunTerms:
     index_s = sum(each.index_compute_s_per_token for each in costs.attention)
     int8 = int8_op_per_s(setup.accelerator, sixteen_bit)
     prompt_attention_s = _prompt_attention_s(costs, setup.isl_tokens)
-    # Matrix units came to RDNA in 2026: ggml-org/llama.cpp pull requests 19063 and 24562, with measurements.
+    # Matrix units came to RDNA in 2026 (ggml-org/llama.cpp pull requests 19063 and 24562, with measurements), which is
+    # taken of every HIP device; the age is that of the day of the run.
     is_vector = setup.back_end == "hip" and setup.has_fused_attention and setup.engine_age_years > 0
     return RunTerms(
         phase=PHASES.index(setup.phase),

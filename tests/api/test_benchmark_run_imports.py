@@ -16,7 +16,7 @@ from httpx2 import Response
 from service.app import create_app
 from service.settings import Settings
 from tests.api.assertions import assert_problem
-from tests.imports.reading import VLLM_SERVE
+from tests.imports.reading import SAMPLES, VLLM_SERVE
 
 KNOWN = {"accelerator": "h100-sxm", "gpu_count": 4, "precision": "fp8", "model": "llama-3.3-70b-instruct"}
 SERVE = json.dumps(VLLM_SERVE).encode()
@@ -198,6 +198,19 @@ def test_a_build_that_is_said_as_a_tag_is_the_build_that_a_file_numbers(client: 
     assert client.get(f"/benchmark-runs/{file['runs'][0]['id']}").json()["engine_version"] == "5000"
 
 
+def test_a_release_that_a_file_states_as_a_tag_is_found_by_either_name_and_contradicts_neither(
+    client: TestClient,
+) -> None:
+    record = json.loads((SAMPLES / "sglang-serving-0.5.5.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    record["server_info"]["version"] = "v0.5.5"
+    content = json.dumps(record).encode()
+    (file,) = send(client, ("serve.json", content), metadata={**KNOWN, "engine_version": "v0.5.5"}).json()["files"]
+    assert not any("engine_version" in warning for warning in file["warnings"])
+    for version in ("v0.5.5", "0.5.5"):
+        found = client.get("/benchmark-runs", params={"engine_version": version, "origin": "user"}).json()["items"]
+        assert [run["id"] for run in found] == [run["id"] for run in file["runs"]]
+
+
 def test_a_record_that_the_file_names_otherwise_than_the_caller_is_warned_of(client: TestClient) -> None:
     content = json.dumps({**VLLM_SERVE, "model_id": "gpt-oss-20b"}).encode()
     (file,) = send(client, ("serve.json", content)).json()["files"]
@@ -265,6 +278,13 @@ def test_metadata_of_an_unknown_name_is_told_what_is_known(client: TestClient, s
     document = assert_problem(send(client, ("serve.json", SERVE), metadata=said), 422, "request_invalid")
     assert f"not known here; {hint}" in document["errors"][0]["detail"]
     assert "nobody_knows" in document["detail"] or "colour" not in said
+
+
+def test_metadata_that_is_no_object_is_told_the_fields_of_one(client: TestClient) -> None:
+    document = assert_problem(send(client, ("serve.json", SERVE), metadata="[]"), 422, "request_invalid")
+    (error,) = document["errors"]
+    assert error["detail"].startswith("an object is wanted, such as ")
+    assert "accelerator, gpu_count" in error["detail"]
 
 
 def test_a_form_that_is_none_is_refused(client: TestClient) -> None:

@@ -191,8 +191,9 @@ def test_a_zip_bomb_is_stopped_while_it_unpacks() -> None:
 
 
 def test_a_zip_inside_a_zip_too_many_files_and_a_cut_zip_are_refused() -> None:
-    inner = read(zipped(inner__zip=zipped(run__json=SERVE.encode())), "outer.zip")
-    assert inner.members[0].reason == "an archive inside an archive is not read"
+    for kind in (None, Kind.ZIP, Kind.VLLM_SERVE):
+        inner = read(zipped(inner__zip=zipped(run__json=SERVE.encode())), "outer.zip", kind=kind)
+        assert inner.members[0].reason == "an archive inside an archive is not read"
     many = read(zipped(**{f"f{i}": b"x" for i in range(1001)}), "many.zip")
     assert many.reason is not None
     assert "1001 files" in many.reason
